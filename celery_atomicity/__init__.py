@@ -1,0 +1,1 @@
+"""Decisions that several Celery processes make together, arbitrated by Redis or Valkey."""

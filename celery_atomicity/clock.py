@@ -1,0 +1,51 @@
+"""
+The only module that reads a clock.
+
+Deadlines are judged on *monotonic*, which goes on counting while the machine is suspended: a
+laptop lid, a paused VM or a restored snapshot must not lengthen what somebody believes to hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+
+def _clock_id() -> int | None:
+    """The clock that counts suspension: BOOTTIME on Linux, MONOTONIC on macOS (and only there)."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.CLOCK_BOOTTIME
+    if sys.platform == "darwin":
+        return time.CLOCK_MONOTONIC
+    return None
+
+
+_ID = _clock_id()
+
+if _ID is None:
+    monotonic = time.monotonic
+else:
+
+    def monotonic(_read=time.clock_gettime, _id=_ID) -> float:  # type: ignore[no-untyped-def]
+        """Seconds on a clock that never steps, is common to all processes and counts suspension."""
+        return _read(_id)  # type: ignore[no-any-return]
+
+
+def wall() -> float:
+    """Seconds since the epoch; for showing to a person and for records, never for a deadline."""
+    return time.time()
+
+
+def utc(seconds: float) -> str:
+    """*seconds* since the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+
+
+def wait(event: threading.Event, seconds: float | None) -> bool:
+    """Wait for *event*, at most *seconds* (``None``: without end); whether it was set."""
+    return event.wait(None if seconds is None else max(0.0, seconds))

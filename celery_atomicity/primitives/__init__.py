@@ -1,0 +1,1 @@
+"""The decisions, one a module; none of them imports another."""

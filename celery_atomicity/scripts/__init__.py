@@ -1,0 +1,1 @@
+"""One ``.lua`` file a decision, read as package data."""

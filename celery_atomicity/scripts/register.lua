@@ -1,0 +1,13 @@
+-- register: count the caller in the current interval and tell what the one before closed on.
+-- KEYS[1] base of the interval counters     ARGV[1] interval, ms   ARGV[2] a counter's life, ms
+-- returns { N, our place in it from 1, count of N-1 or -1, server time in ms }
+-- The counters' names are made here because N follows from the server's clock, so that all
+-- replicas agree on it whatever their own clocks say. -1, since a nil would cut the answer short.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local number = math.floor(now / ARGV[1])
+local counter = string.format('%s:%d', KEYS[1], number)
+local place = redis.call('INCR', counter)
+redis.call('PEXPIRE', counter, ARGV[2])
+local before = redis.call('GET', string.format('%s:%d', KEYS[1], number - 1))
+return { number, place, tonumber(before or -1), now }
