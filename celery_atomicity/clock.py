@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
 
 def _clock_id() -> int | None:
@@ -27,13 +29,8 @@ def _clock_id() -> int | None:
 
 _ID = _clock_id()
 
-if _ID is None:
-    monotonic = time.monotonic
-else:
-
-    def monotonic(_read=time.clock_gettime, _id=_ID) -> float:  # type: ignore[no-untyped-def]
-        """Seconds on a clock that never steps, is common to all processes and counts suspension."""
-        return _read(_id)  # type: ignore[no-any-return]
+#: Seconds on a clock that never steps, is common to all processes and counts suspension.
+monotonic: Callable[[], float] = time.monotonic if _ID is None else partial(time.clock_gettime, _ID)
 
 
 def wall() -> float:
