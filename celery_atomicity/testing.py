@@ -2,7 +2,8 @@
 What projects put in their own conftest: an arbiter out of nothing, and waiting for a condition.
 
 ``pytest_plugins = ["celery_atomicity.testing"]`` makes the fixture `arbiter` known. The rest works
-without pytest, in a script or a demo.
+without pytest, in a script or a demo. (No assertion stands here for pytest to rewrite, and a
+conftest may well import this first: PYTEST_DONT_REWRITE.)
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+import os
+import re
+import secrets
+
+import pytest
+from support import needs
+from support.proxy import Proxy
+from support.servers import KINDS, binary_of
+
+from celery_atomicity.testing import Server
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--engine",
+        choices=("process", "docker"),
+        default=os.environ.get("TEST_ENGINE", "process"),
+        help="what the clusters of the acceptance tests run on",
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter):
+    # Outermost, so that it stands below the list of skipped tests: among the last lines.
+    result = yield
+    for line in needs.summary(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.line(line, yellow=True)
+    return result
+
+
+@pytest.fixture
+def servers():
+    """A factory of running servers, any number of them; all end with the test."""
+    running = []
+
+    def start(**options):
+        server = Server(**options)
+        running.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in running:
+        server.close()
+
+
+@pytest.fixture
+def server(servers):
+    """One fresh server."""
+    return servers()
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.servers) for kind in KINDS])
+def every_server(request, servers):
+    """One fresh server of each kind that is installed here."""
+    binary = binary_of(request.param)
+    if binary is None:
+        needs.missing(request.param, KINDS[request.param])
+    return servers(binary=binary)
+
+
+@pytest.fixture
+def proxy():
+    """A factory: ``proxy(server)`` or ``proxy(port)`` gives a proxy in front of it."""
+    running = []
+
+    def start(target):
+        running.append(Proxy(getattr(target, "port", target)))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
+
+
+@pytest.fixture
+def group(request):
+    """A name of a group that no other test uses."""
+    name = re.sub(r"\W+", "-", request.node.name)[:60].strip("-")
+    return f"{name}-{secrets.token_hex(4)}"

@@ -1,0 +1,26 @@
+"""What some tests need and not every machine has: skipped with a reason, summed up at the end."""
+
+import os
+from collections import Counter
+
+import pytest
+
+PREFIX = "needs "
+
+
+def missing(need, remedy):
+    """Skip the running test for want of *need*; with TEST_COMPLETE=1 fail it instead."""
+    reason = f"{PREFIX}{need} ({remedy})"
+    if os.environ.get("TEST_COMPLETE") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def summary(skipped):
+    """Return one line for each need that was missing, out of the *skipped* reports of a run."""
+    reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    counted = Counter(reason for reason in reasons if reason.startswith(PREFIX))
+    return [
+        f"missing: {reason.removeprefix(PREFIX)}: {count} test{'s' * (count > 1)} skipped"
+        for reason, count in sorted(counted.items())
+    ]
