@@ -10,7 +10,8 @@ Every error of the package, in one place.
     └── RateLimited        over the limit, with ``on_limit="raise"``
 
 They carry data beside the message and pickle, since Celery sends them through result backends.
-Settings that cannot work are refused with Celery's own ``ImproperlyConfigured``.
+A value that cannot work is refused with *InvalidSetting*, a ``ValueError`` that stands apart from
+these: Celery's user sees it as Celery's own ``ImproperlyConfigured``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ def _rebuild(
     error.args = args
     error.__dict__.update(data)
     return error
+
+
+class InvalidSetting(ValueError):
+    """A value that cannot work: the message names it, where it stands, and the remedy."""
 
 
 class NotConfigured(AtomicityError):

@@ -1,0 +1,217 @@
+"""One Redis URL, taken apart by the rules of Celery's ``broker_url``."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from celery_atomicity.errors import InvalidSetting
+
+PORT = 6379
+SENTINEL_PORT = 26379
+
+_UNIX = ("unix", "socket", "redis+socket")
+_TCP = ("redis", "rediss")
+_SENTINEL = ("sentinel", "sentinels")
+SCHEMES = (*_TCP, *_UNIX, *_SENTINEL)
+
+# How Celery's users write how much of a certificate is checked, and how redis-py wants it.
+_CERT_REQS = {"cert_none": "none", "cert_optional": "optional", "cert_required": "required"}
+
+_TLS_OPTIONS = (
+    "ssl_cert_reqs",
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_check_hostname",
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """
+    Where one server is and how to speak with it. Its text never shows a password.
+
+    Attributes:
+        hosts: Host and port: one, or the sentinels that know the master.
+        path: A unix socket, in place of *hosts*.
+        master: The name the sentinels know the master by.
+        tls: Options of the TLS connection in redis-py's terms; None: plain.
+    """
+
+    hosts: tuple[tuple[str, int], ...] = ()
+    path: str = ""
+    master: str = ""
+    db: int = 0
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    sentinel_username: str | None = field(default=None, repr=False)
+    sentinel_password: str | None = field(default=None, repr=False)
+    tls: Mapping[str, object] | None = field(default=None, repr=False, hash=False)
+
+    @classmethod
+    def parse(
+        cls,
+        url: str,
+        *,
+        setting: str,
+        tls: Mapping[str, object] | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> Address:
+        """
+        Take *url* apart.
+
+        Args:
+            url: In any form that works as a Celery broker URL.
+            setting: Which setting it stands in, for errors.
+            tls: ``ssl_*`` options from beside the URL; the URL's own win.
+            options: Transport options from beside the URL; only what names the master counts.
+
+        Raises:
+            InvalidSetting: It cannot be an address; the message shows it without its password.
+        """
+        scheme, _, rest = url.strip().partition("://")
+        scheme = scheme.lower()
+        if not rest and "://" not in url:
+            raise _refused(setting, url, "it has no scheme; write redis://host:port/db")
+        if scheme not in SCHEMES:
+            known = ", ".join(f"{one}://" for one in (*_TCP, "unix", "sentinel"))
+            raise _refused(setting, url, f"the scheme {scheme!r} is not known; use one of {known}")
+        # A sentinel URL as Celery writes it repeats itself: sentinel://a:1/0;sentinel://b:2/0.
+        first, *more = rest.split(";")
+        netloc, path, query = _split(first)
+        credentials, _, hosts = netloc.rpartition("@")
+        username, _, password = credentials.partition(":")
+        for other in more:
+            hosts += "," + _split(other.rpartition("://")[2])[0].rpartition("@")[2]
+        options = options or {}
+        encrypted = scheme in ("rediss", "sentinels") or bool(tls)
+        about = _Text(setting, url)
+        return cls(
+            hosts=() if scheme in _UNIX else about.hosts(hosts, scheme),
+            path=f"/{unquote(path).lstrip('/')}" if scheme in _UNIX else "",
+            master=about.master(path, options) if scheme in _SENTINEL else "",
+            db=about.db(scheme, path, query),
+            username=unquote(username) or None,
+            password=unquote(password) or None,
+            sentinel_username=query.get("sentinel_username") or None,
+            sentinel_password=query.get("sentinel_password")
+            or _sentinel_password(options.get("sentinel_kwargs")),
+            tls={**_tls(tls or {}), **_tls(query)} if encrypted else None,
+        )
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """What two addresses of the same server have in common, whatever database they name."""
+        if self.path:
+            return frozenset({self.path})
+        return frozenset(
+            f"{self.master}@{'127.0.0.1' if host == 'localhost' else host.lower()}:{port}"
+            for host, port in self.hosts
+        )
+
+    def __str__(self) -> str:
+        scheme = "unix" if self.path else "sentinel" if self.master else "redis"
+        if self.tls is not None:
+            scheme += "s"
+        who = f"{self.username or ''}:**@" if self.password else ""
+        where = self.path or ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts
+        )
+        name = f"/{self.master}" if self.master else ""
+        return f"{scheme}://{who}{where}{name}" + (f"/{self.db}" if self.db else "")
+
+
+def masked(url: str) -> str:
+    """*url* as it may be shown: what stands between scheme and host is left out."""
+    scheme, _, rest = url.partition("://")
+    if "@" not in rest:
+        return url if rest else "(not a URL)"
+    return f"{scheme}://**@{rest.rpartition('@')[2]}"
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The parts of one URL that can be wrong, and whose URL it is."""
+
+    setting: str
+    url: str
+
+    def hosts(self, text: str, scheme: str) -> tuple[tuple[str, int], ...]:
+        default = SENTINEL_PORT if scheme in _SENTINEL else PORT
+        found = []
+        for part in text.split(","):
+            try:
+                one = urlsplit(f"//{part}")
+                found.append((unquote(one.hostname or "localhost"), one.port or default))
+            except ValueError as error:
+                raise _refused(self.setting, self.url, f"{error}; write host:port") from None
+        if len(found) > 1 and scheme not in _SENTINEL:
+            reason = "it names several hosts; write one URL a server, separated by spaces"
+            raise _refused(self.setting, self.url, reason)
+        return tuple(found)
+
+    def master(self, path: str, options: Mapping[str, object]) -> str:
+        name = path.strip("/").partition("/")[0]
+        named = str(options.get("master_name") or "")
+        if named and (not name or name.isdigit()):
+            return named
+        if not name:
+            reason = "it lacks the master's name; write sentinel://host:port,host:port/<name>/<db>"
+            raise _refused(self.setting, self.url, reason)
+        return unquote(name)
+
+    def db(self, scheme: str, path: str, query: Mapping[str, str]) -> int:
+        text = query.get("db") or query.get("virtual_host") or ""
+        if not text and scheme not in _UNIX:
+            text = path.strip("/")
+            if scheme in _SENTINEL and not text.isdigit():
+                text = text.partition("/")[2]
+        text = text.strip("/")
+        if not text:
+            return 0
+        if not text.isdigit():
+            reason = f"the database {text!r} is not a number; write redis://host:port/0"
+            raise _refused(self.setting, self.url, reason)
+        return int(text)
+
+
+def _split(rest: str) -> tuple[str, str, dict[str, str]]:
+    """Netloc, path and query; a ``#`` or ``?`` in a password does not end the netloc."""
+    at = rest.rfind("@") + 1
+    head, tail = rest[:at], rest[at:]
+    tail, _, query = tail.partition("?")
+    host, slash, path = tail.partition("/")
+    return head + host, slash + path, dict(parse_qsl(query))
+
+
+def _refused(setting: str, url: str, reason: str) -> InvalidSetting:
+    return InvalidSetting(f"{setting}: {masked(url)} cannot be used: {reason}.")
+
+
+def _sentinel_password(kwargs: object) -> str | None:
+    found = kwargs.get("password") if isinstance(kwargs, Mapping) else None
+    return None if found is None else str(found)
+
+
+def _tls(options: Mapping[str, object]) -> dict[str, object]:
+    found = {name: options[name] for name in _TLS_OPTIONS if options.get(name) is not None}
+    if "ssl_cert_reqs" in found:
+        found["ssl_cert_reqs"] = _cert_reqs(found["ssl_cert_reqs"])
+        if found["ssl_cert_reqs"] == "none":
+            # Without a certificate to look at, a host name cannot be looked for in it.
+            found["ssl_check_hostname"] = False
+    if isinstance(found.get("ssl_check_hostname"), str):
+        text = str(found["ssl_check_hostname"]).lower()
+        found["ssl_check_hostname"] = text not in ("0", "false", "no", "off")
+    return found
+
+
+def _cert_reqs(value: object) -> str:
+    if isinstance(value, ssl.VerifyMode):
+        value = value.name
+    text = str(value).lower()
+    return _CERT_REQS.get(text, text)

@@ -1,0 +1,79 @@
+"""
+The names under which a group keeps its decisions on the server.
+
+Keys nest by whose they are, then by what they are for, and are the same as those of
+``@toa.io/atomicity``, so that a Toa component and a Celery worker may share a group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+
+# Longer user data is hashed; what is kept of it is for a person who reads the key.
+LONGEST = 200
+READABLE = 48
+
+# What a hashed part ends in. Input that already looks like that is hashed as well.
+_HASHED = re.compile(r"~[0-9a-f]{32}\Z")
+
+
+def safe(text: str) -> str:
+    """
+    *text* as a part of a key: as it is, or a readable prefix and a hash.
+
+    Two different inputs never give the same part: what is longer than 200 bytes, holds anything
+    but printable characters, or looks like a hashed part is hashed.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= LONGEST and text.isprintable() and not _HASHED.search(text):
+        return text
+    readable = "".join(char if char.isprintable() else "?" for char in text[:READABLE])
+    return f"{readable}~{hashlib.sha256(data).hexdigest()[:32]}"
+
+
+def slot_of(name: str, total: int) -> int:
+    """
+    The slot of ``0 .. total-1`` that *name* belongs to: CRC-32 of its UTF-8, modulo *total*.
+
+    The same in every process, language and version, so that keys of one's own can be mapped to
+    slots: ``current_atom.owns(slot_of(account, 128), 128)``.
+
+    Raises:
+        ValueError: *total* is not positive.
+    """
+    if total < 1:
+        message = f"total must be at least 1, not {total!r}"
+        raise ValueError(message)
+    return zlib.crc32(name.encode("utf-8", "surrogatepass")) % total
+
+
+def slots_base(group: str) -> str:
+    """The base of the interval counters; the script appends ``:<interval number>``."""
+    return f"atom:{group}:slots:{{{group}}}"
+
+
+def meter_key(group: str, key: str) -> str:
+    """The hash that holds the debt of *key*."""
+    return f"atom:{group}:meter:{safe(key)}"
+
+
+def lock_key(group: str, key: str) -> str:
+    """The string that says who holds *key*."""
+    return f"atom:{group}:lock:{safe(key)}"
+
+
+def fence_key(group: str) -> str:
+    """The last fence that was given."""
+    return f"atom:{group}:fence"
+
+
+def line_key(group: str, key: str) -> str:
+    """Who waits for *key*."""
+    return f"atom:{group}:line:{safe(key)}"
+
+
+def beat_key(group: str, *parts: str) -> str:
+    """The ledger and its companions."""
+    return ":".join((f"atom:{group}:beat", *map(safe, parts)))
