@@ -1,0 +1,19 @@
+"""
+The module ``app`` of every node; pytest-celery puts imports, name and settings in place.
+
+The three lines it looks for must stay as they are, to the letter.
+"""
+
+from celery import Celery
+
+imports = None
+
+app = Celery("celery_test_app")
+config = None
+
+if config:
+    app.config_from_object(config)
+
+
+if __name__ == "__main__":
+    app.start()
