@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Reply", "Server", "ServerError", "find_server", "free_port", "wait_until"]
+__all__ = [
+    "Reply",
+    "Server",
+    "ServerError",
+    "dies_with_us",
+    "find_server",
+    "free_port",
+    "wait_until",
+]
 
 T = TypeVar("T")
 Reply = str | int | list["Reply"] | None
@@ -284,7 +292,7 @@ class Server:
     def _launch(self) -> None:
         journal = ("yes", "--appendfsync", "always") if self.persistent else ("no",)
         command = [
-            *_dies_with_us(),
+            *dies_with_us(),
             *(str(self.binary), "--port", str(self.port), "--bind", _HOST, "-::1"),
             *("--dir", str(self.directory), "--save", "", "--appendonly", *journal),
             *self.arguments,
@@ -321,7 +329,8 @@ class Server:
         self.directory.mkdir(mode=0o700)
 
 
-def _dies_with_us() -> list[str]:
+def dies_with_us() -> list[str]:
+    """Return what a command begins with, so that it dies with this process, however that ends."""
     # The kernel ties the child to the thread that made it: one that ends would take it along.
     if threading.current_thread() is threading.main_thread() and shutil.which("setpriv"):
         return ["setpriv", "--pdeathsig", "KILL", "--"]

@@ -62,8 +62,14 @@ def test_a_prefork_node_runs_tasks_in_children(celery_setup):
     assert child != parent
 
 
-@pytest.mark.cluster(workers=1, pool="threads", concurrency=2)
-def test_a_node_may_have_another_pool(celery_setup):
+@pytest.mark.parametrize(
+    "pool",
+    [
+        pytest.param(pool, marks=pytest.mark.cluster(workers=1, pool=pool, concurrency=2))
+        for pool in ("threads", "gevent", "eventlet", "solo")
+    ],
+)
+def test_a_node_may_have_another_pool(celery_setup, pool):
     [node] = celery_setup.worker_cluster
 
     process, _ = pids.delay().get(timeout=RESULT_TIMEOUT)

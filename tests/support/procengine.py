@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from celery_atomicity.testing import free_port
+from celery_atomicity.testing import dies_with_us, free_port
 from support.services import service_for
 
 STEP = 0.02
@@ -77,12 +77,12 @@ class ProcessContainer:
         self._binds["/tmp"] = str(self._private)
         self._cwd = next(iter(self._binds.values()))
         self._ports = {inside: free_port() for inside in ports or ()}
-        self._service = service_for(image)
-        if self._service is not None:
+        service = service_for(image)
+        if service is not None:
             [port] = self._ports.values()
             # Nodes are told this name and no port, so it carries the port.
             self._hostname = f"127.0.0.1:{port}"
-            self._argv, given = self._service.program(command, port, self._directory)
+            self._argv, given = service.program(command, port, self._directory)
         else:
             self._hostname, given = self.id[:12], {}
             self._argv = [self._outside(part).replace("%h", self._hostname) for part in command]
@@ -123,7 +123,7 @@ class ProcessContainer:
         with self._log.open("ab") as log:
             # The log spans all boots, as Docker's does.
             self._process = subprocess.Popen(
-                [*self._tied_to_us(), *self._argv],
+                [*dies_with_us(), *self._argv],
                 cwd=self._cwd,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -183,8 +183,6 @@ class ProcessContainer:
         if self._process is not None and self._process.poll() is None and not force:
             raise RuntimeError(f"{self.name} runs: stop it first, or force")
         self._sweep()
-        if self._service is not None:
-            self._service.clean_up(self._env)
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def logs(self):
@@ -250,12 +248,6 @@ class ProcessContainer:
         base["PATH"] = os.pathsep.join((interpreter, base.get("PATH", os.defpath)))
         return base | given
 
-    @staticmethod
-    def _tied_to_us():
-        # The kernel ties a child to the thread that made it: only the main one surely stays.
-        main = threading.current_thread() is threading.main_thread()
-        return ["setpriv", "--pdeathsig", "KILL", "--"] if main and shutil.which("setpriv") else []
-
 
 def _number(wanted):
     if wanted is None:
@@ -283,7 +275,9 @@ def _is_stopped(process):
 
 def _runs(process):
     with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        # The main thread may be a zombie while others still hold the process's sockets.
+        ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+        return process.is_running() and not ended
     return False
 
 

@@ -1,11 +1,9 @@
 """The servers that pytest-celery asks for as images, as programs of this machine."""
 
-import os
-import shutil
-import subprocess
+import shlex
 from pathlib import Path
 
-from celery_atomicity.testing import find_server, free_port
+from celery_atomicity.testing import dies_with_us, find_server, free_port
 
 RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # the one on PATH changes user
 
@@ -22,10 +20,6 @@ class Redis:
         place = ["--port", str(port), "--bind", "127.0.0.1", "-::1", "--dir", str(directory)]
         return [str(find_server()), *command[1:], *place], {}
 
-    @staticmethod
-    def clean_up(_env):
-        pass
-
 
 class RabbitMQ:
     @staticmethod
@@ -33,7 +27,11 @@ class RabbitMQ:
         home = directory / "rabbitmq"
         home.mkdir()
         (home / "plugins").write_text("[].")
-        return [str(RABBITMQ_SERVER)], {
+        # Both in the foreground, the name server as a child: they end with what started them.
+        name_server = shlex.join([*dies_with_us(), "epmd"])
+        script = f'{name_server} -port "$ERL_EPMD_PORT" & exec {RABBITMQ_SERVER}'
+        return ["sh", "-c", script], {
+            "RUNNING_UNDER_SYSTEMD": "1",  # no shell stays above the server, waiting for it
             "HOME": str(home),
             "RABBITMQ_NODENAME": f"test-{directory.name}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
@@ -44,18 +42,5 @@ class RabbitMQ:
             "RABBITMQ_LOGS": "-",
             "RABBITMQ_CONFIG_FILE": str(home / "none"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
-            # A name server of its own, which may be told to end while a node is registered.
             "ERL_EPMD_PORT": str(free_port()),
-            "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",
         }
-
-    @staticmethod
-    def clean_up(env):
-        # The name server has left the process group.
-        if shutil.which("epmd"):
-            subprocess.run(
-                ["epmd", "-port", env["ERL_EPMD_PORT"], "-kill"],
-                env=os.environ | env,
-                capture_output=True,
-                check=False,
-            )
