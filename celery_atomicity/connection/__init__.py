@@ -1,0 +1,17 @@
+"""
+One set of clients per process, and the only place that knows redis-py.
+
+    script    a decision's source, packed for the wire
+    resp      commands to bytes, bytes to answers
+    server    one address: connecting, its outages, its one socket
+    question  one question and its answers as they come
+    exchange  questions out, answers in, for all threads of the process
+    clients   asking one address, or all of them at once
+"""
+
+from celery_atomicity.connection.clients import Clients
+from celery_atomicity.connection.question import Reply
+from celery_atomicity.connection.resp import ErrorReply
+from celery_atomicity.connection.script import Script
+
+__all__ = ["Clients", "ErrorReply", "Reply", "Script"]

@@ -1,0 +1,160 @@
+"""One set of clients per process: asking the first address, or all of them at the same time."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from celery_atomicity.connection.exchange import Exchange
+from celery_atomicity.connection.question import Question, Reply
+from celery_atomicity.connection.resp import Argument, ErrorReply
+from celery_atomicity.connection.script import Command
+from celery_atomicity.errors import NotConfigured, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from celery_atomicity.connection.script import Script
+    from celery_atomicity.connection.server import Server
+    from celery_atomicity.settings import Settings
+
+
+class Clients:
+    """
+    The connections of this process to the addresses of *settings*.
+
+    Connects on first use. Thread-safe, also between greenlets. After a fork the child makes its
+    own. A call takes at most the timeout, and where it has to connect first about three of them.
+    Nothing is asked twice: retrying is the business of those who know what a repetition means.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._exchange = self._fresh()
+        _every.add(self)
+
+    def _fresh(self) -> Exchange:
+        return Exchange(self.settings.addresses, self.settings.timeout)
+
+    def start_anew(self) -> None:
+        """Leave inherited connections to the parent process and begin with none."""
+        self._exchange.forget()
+        self._exchange = self._fresh()
+
+    @property
+    def count(self) -> int:
+        """How many addresses there are."""
+        return len(self.settings.addresses)
+
+    def ask(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """
+        Run *script* on the first address.
+
+        Raises:
+            NotConfigured: There is no address.
+            Unavailable: It was not reached or refused, so that nothing was done; or its answer did
+                not come, and whether it was done is not known.
+        """
+        [reply] = self.ask_many([(script, keys, arguments)])
+        if isinstance(reply.value, ErrorReply):
+            raise _unavailable(self._server(), reply.value)
+        return reply
+
+    def ask_many(
+        self, calls: Sequence[tuple[Script, Sequence[str], Sequence[Argument]]]
+    ) -> list[Reply]:
+        """
+        Run several scripts on the first address in one round trip.
+
+        A call that the server refused has an *ErrorReply* for its value; the others were done.
+
+        Raises:
+            NotConfigured: There is no address.
+            Unavailable: As for *ask*, for all of them.
+        """
+        return self._ask_first([script.command(keys, args) for script, keys, args in calls])
+
+    def command(self, *arguments: Argument) -> object:
+        """Run one plain command on the first address and give its answer; raises as *ask* does."""
+        [reply] = self._ask_first([Command.plain(*arguments)])
+        if isinstance(reply.value, ErrorReply):
+            raise _unavailable(self._server(), reply.value)
+        return reply.value
+
+    def ask_all(
+        self,
+        script: Script,
+        keys: Sequence[str],
+        arguments: Sequence[Argument],
+        *,
+        decided: Callable[[list[Reply | None]], bool],
+    ) -> list[Reply | None]:
+        """
+        Run *script* on all addresses at the same time.
+
+        Returns as soon as *decided* says of the replies so far (None: not yet) that the others do
+        not matter; what these answer later is read when somebody next asks. An address that is
+        down has its error for a reply at once and is tried again aside.
+
+        Raises:
+            NotConfigured: There is no address.
+        """
+        first = self._server()
+        exchange = self._exchange
+        if self.count == 1:
+            exchange.connect(first)
+        else:
+            exchange.connect_aside(self.count // 2 + 1)
+        command = script.command(keys, arguments)
+        question = Question(self.count, decided, exchange.timeout)
+        for index, server in enumerate(exchange.servers):
+            exchange.send(server, question, {index: command})
+        exchange.read_until_done(question)
+        return list(question.replies)
+
+    def close(self) -> None:
+        """Close the connections; the next call opens them again."""
+        self._exchange.close()
+
+    def _server(self) -> Server:
+        if not self._exchange.servers:
+            raise NotConfigured(
+                "No arbiter is configured: set atomicity_redis on the app, or ATOMICITY_REDIS in "
+                "the environment, to the URL of a Redis or Valkey server."
+            )
+        return self._exchange.servers[0]
+
+    def _ask_first(self, commands: Sequence[Command]) -> list[Reply]:
+        server = self._server()
+        exchange = self._exchange
+        exchange.connect(server)
+        question = Question(len(commands), None, exchange.timeout)
+        exchange.send(server, question, dict(enumerate(commands)))
+        exchange.read_until_done(question)
+        replies = [reply for reply in question.replies if reply is not None]
+        for reply in replies:
+            if isinstance(reply.value, Exception) and not isinstance(reply.value, ErrorReply):
+                raise _unavailable(server, reply.value)
+        return replies
+
+
+def _unavailable(server: Server, cause: Exception) -> Unavailable:
+    error = Unavailable(
+        f"The arbiter at {server.address} did not serve a request: {cause}. "
+        "Check that it runs, and that atomicity_redis names it."
+    )
+    error.__cause__ = cause
+    return error
+
+
+_every: weakref.WeakSet[Clients] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for clients in list(_every):
+        clients.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,79 @@
+"""A question to some addresses, and its answers as they come."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from celery_atomicity import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Reply(NamedTuple):
+    """
+    What one address answered.
+
+    Attributes:
+        value: The answer; an ErrorReply where the server refused, another exception where it
+            could not be reached or did not answer in time.
+        sent: Our clock when the question was sent, in seconds.
+        received: Our clock when the answer was read.
+        run: What distinguishes this run of the server from any other.
+    """
+
+    value: object
+    sent: float
+    received: float
+    run: str
+
+
+class Question:
+    """
+    One question, answered by whoever happens to read; waited for by the thread that asked it.
+
+    Attributes:
+        done: Decided: all have answered, or those who have are enough.
+    """
+
+    def __init__(
+        self, expected: int, decided: Callable[[list[Reply | None]], bool] | None, timeout: float
+    ) -> None:
+        self.replies: list[Reply | None] = [None] * expected
+        self.done = False
+        self.sent = clock.monotonic()
+        self.deadline = self.sent + timeout
+        self._missing = expected
+        self._decided = decided
+        self._wake: threading.Event | None = None
+
+    def answer(self, index: int, value: object, run: str) -> None:
+        """Take in the answer of the address, or to the command, of this *index*."""
+        if self.replies[index] is not None:
+            return
+        self.replies[index] = Reply(value, self.sent, clock.monotonic(), run)
+        self._missing -= 1
+        if not self._missing or (self._decided is not None and self._decided(self.replies)):
+            self.done = True
+            self.wake()
+
+    def expire(self, error: Exception) -> None:
+        """Answer with *error* whatever is still missing."""
+        for index, reply in enumerate(self.replies):
+            if reply is None and not self.done:
+                self.answer(index, error, "")
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the decision, or for *wake*."""
+        event = self._wake
+        if event is None:
+            event = self._wake = threading.Event()
+        if not self.done:
+            clock.wait(event, seconds)
+            event.clear()
+
+    def wake(self) -> None:
+        """Make the thread that waits look again."""
+        if self._wake is not None:
+            self._wake.set()

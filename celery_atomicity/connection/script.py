@@ -1,0 +1,63 @@
+"""A decision's Lua source and how it is sent."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
+
+from celery_atomicity.connection.resp import Argument, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Command(NamedTuple):
+    """
+    A command ready to be sent.
+
+    Attributes:
+        data: Its bytes.
+        in_full: Makes what to send instead to a server that does not know the script.
+    """
+
+    data: bytes
+    in_full: Callable[[], bytes] | None = None
+
+    @classmethod
+    def plain(cls, *arguments: Argument) -> Command:
+        """A command that is no script."""
+        return cls(pack(arguments))
+
+
+class Script:
+    """
+    One ``.lua`` file of the package, sent by its hash.
+
+    A server that restarted has forgotten it and is sent the source; that happens where the answer
+    is read, so that callers never see it and nothing is done twice.
+
+    Args:
+        name: The file's name without ``.lua``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.source = _source(name)
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[str], arguments: Sequence[Argument]) -> Command:
+        """The command that runs it on *keys* with *arguments*."""
+        rest = [len(keys), *keys, *arguments]
+        return Command(
+            pack(["EVALSHA", self.sha, *rest]), lambda: pack(["EVAL", self.source, *rest])
+        )
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name}>"
+
+
+@cache
+def _source(name: str) -> str:
+    return files("celery_atomicity.scripts").joinpath(f"{name}.lua").read_text("utf-8")

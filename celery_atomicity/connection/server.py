@@ -1,0 +1,276 @@
+"""One address: connecting to it, its outages, and the one socket that this process keeps to it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import uuid
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from celery_atomicity import clock
+from celery_atomicity.connection.resp import INCOMPLETE, Reader
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Iterator
+
+    from celery_atomicity.address import Address
+    from celery_atomicity.connection.question import Question
+    from celery_atomicity.connection.script import Command
+
+logger = logging.getLogger(__name__)
+
+# Pauses between attempts to reach a server that is down, in seconds: fast after a restart, and
+# never so slow that a server's return goes unnoticed for long.
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+
+# A link that was quiet for longer is looked at before it is used: the server may have closed it.
+QUIET = 0.02
+
+CHUNK = 65536
+
+
+# Who takes an answer: the question, which of its answers it is, and what was sent for it.
+Receiver = tuple["Question", int, "Command"]
+
+
+class Link:
+    """
+    A connected socket. Answers come in the order of the commands, so their receivers queue.
+
+    Attributes:
+        run: What distinguishes this run of the server from any other.
+    """
+
+    def __init__(self, connection: Any, run: str, *, tls: bool) -> None:
+        # redis-py's object is kept because it owns the socket: when it goes, the socket closes.
+        self._connection = connection
+        self.socket: socket.socket = connection._sock  # noqa: SLF001 - there is no public way to it
+        self.run = run
+        self.tls = tls
+        self._pending: deque[Receiver] = deque()
+        self._reader = Reader()
+        # Two readers at once happen only when one was taken for lost; see the exchange.
+        self._reading = threading.Lock()
+        self._quiet_since = math.inf
+
+    @property
+    def oldest(self) -> Question | None:
+        """The question that has waited longest on this link."""
+        try:
+            return self._pending[0][0]
+        except IndexError:
+            return None
+
+    def send(self, data: bytes, receivers: Iterable[Receiver], timeout: float) -> None:
+        """Write commands, whose answers go to *receivers*."""
+        self._pending.extend(receivers)
+        self.socket.settimeout(timeout)
+        self.socket.sendall(data)
+
+    def read(self, seconds: float) -> list[tuple[Receiver, object]]:
+        """
+        Wait for bytes, at most for *seconds*, and give the answers that they complete.
+
+        Raises:
+            OSError: The connection broke, or nothing came in time (TimeoutError).
+            ValueError: What came is not an answer.
+            IndexError: It is an answer to nothing.
+        """
+        answers = []
+        with self._reading:
+            self.socket.settimeout(seconds)
+            data = self.socket.recv(CHUNK)
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            if self.tls:
+                # What TLS has decrypted already does not make the socket readable once more.
+                while self.socket.pending():  # type: ignore[attr-defined]
+                    data += self.socket.recv(CHUNK)
+            self._reader.feed(data)
+            while (value := self._reader.next()) is not INCOMPLETE:
+                answers.append((self._pending.popleft(), value))
+            self._quiet_since = clock.monotonic()
+        return answers
+
+    def quiet(self, now: float) -> bool:
+        """Whether nothing is under way and the last answer is a while ago."""
+        return not self._pending and now - self._quiet_since > QUIET
+
+    def unanswered(self) -> Iterator[Receiver]:
+        """Take out those who still wait."""
+        with suppress(IndexError):
+            while True:
+                yield self._pending.popleft()
+
+    def close(self, *, inherited: bool = False) -> None:
+        """Let go of the socket; an *inherited* one is shared, so without a word to the server."""
+        with suppress(Exception):
+            if inherited:
+                os.close(self.socket.detach())
+            else:
+                self._connection.disconnect()
+
+
+class Server:
+    """
+    One address as this process knows it.
+
+    Not thread-safe: its clients use it under their lock, but for *connect*, which blocks.
+
+    Attributes:
+        link: The connected socket, if there is one.
+        error: Why there is none.
+    """
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        self.address = address
+        self.timeout = timeout
+        self.link: Link | None = None
+        self.error: Exception | None = None
+        self.connecting = False
+        self._pause = FIRST_PAUSE
+        self._retry_at = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether a server without a link may be tried again by now."""
+        return self.link is None and not self.connecting and now >= self._retry_at
+
+    def connect(self) -> Link:
+        """
+        Connect and log in; blocks for a few timeouts at the most.
+
+        Raises:
+            OSError: It cannot be reached, refuses the login, or is not fit to be an arbiter.
+        """
+        connection = None
+        try:
+            connection = self._connection()
+            connection.connect()
+            run = _run_of(connection)
+        except (RedisError, OSError, ValueError, UnicodeError) as error:
+            if connection is not None:
+                connection.disconnect()
+            raise ConnectionError(_explain(error)) from error
+        return Link(connection, run, tls=self.address.tls is not None)
+
+    def connected(self, link: Link) -> None:
+        """Take over a fresh link."""
+        self.link = link
+        self._pause = FIRST_PAUSE
+        self._retry_at = 0.0
+        if self.error is not None:
+            logger.warning(
+                "The arbiter at %s answers again",
+                self.address,
+                extra={"address": str(self.address)},
+            )
+        self.error = None
+
+    def failed(self, error: Exception, now: float) -> None:
+        """Note that the server did not serve; one warning an outage."""
+        if self.error is None:
+            logger.warning(
+                "The arbiter at %s does not answer: %s",
+                self.address,
+                error,
+                extra={"address": str(self.address)},
+            )
+        self.error = error
+        self._retry_at = now + self._pause
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+
+    def forget(self) -> None:
+        """Let go of what a parent process left us."""
+        if self.link is not None:
+            self.link.close(inherited=True)
+            self.link = None
+        self.connecting = False
+
+    def _connection(self) -> Any:
+        """A connection of redis-py's, not yet connected."""
+        address = self.address
+        options: dict[str, Any] = {
+            "db": address.db,
+            "username": address.username,
+            "password": address.password,
+            "socket_timeout": self.timeout,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+            "client_name": f"atomicity-{os.getpid()}",
+        }
+        if address.path:
+            return UnixDomainSocketConnection(path=address.path, **options)
+        host, port = self._master(options) if address.master else address.hosts[0]
+        options |= {"host": host, "port": port, "socket_connect_timeout": self.timeout}
+        options["socket_keepalive"] = True
+        if address.tls is not None:
+            return SSLConnection(**options, **dict[str, Any](address.tls))
+        return Connection(**options)
+
+    def _master(self, options: dict[str, Any]) -> tuple[str, int]:
+        """Ask the sentinels for the master of today."""
+        address = self.address
+        kwargs: dict[str, Any] = {
+            "socket_timeout": self.timeout,
+            "socket_connect_timeout": self.timeout,
+            "retry": options["retry"],
+            "username": address.sentinel_username,
+            "password": address.sentinel_password,
+        }
+        if address.tls is not None:
+            kwargs |= {"ssl": True, **address.tls}
+        sentinel = Sentinel(list(address.hosts), sentinel_kwargs=kwargs)
+        try:
+            host, port = sentinel.discover_master(address.master)
+        finally:
+            for client in sentinel.sentinels:
+                client.connection_pool.disconnect()
+        return str(host), int(port)
+
+
+def _run_of(connection: Any) -> str:
+    """
+    The server's run id, with what makes it unfit refused.
+
+    A user without the right to INFO gets a name of our own for each connection: every reconnect
+    then counts as a restart, which costs patience and never safety.
+    """
+    connection.send_command("INFO", "server")
+    try:
+        text = connection.read_response()
+    except ResponseError as error:
+        if not _is_forbidden(error):
+            raise
+        return f"unknown-{uuid.uuid4().hex}"
+    info = dict(
+        line.split(":", 1)
+        for line in (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
+        if ":" in line and not line.startswith("#")
+    )
+    if info.get("redis_mode", info.get("server_mode")) == "cluster":
+        raise ValueError(
+            "it is in cluster mode, where the keys of one decision lie on different nodes; "
+            "use a server that stands alone"
+        )
+    return str(info.get("run_id", ""))
+
+
+def _is_forbidden(error: ResponseError) -> bool:
+    return isinstance(error, redis.exceptions.NoPermissionError) or "unknown command" in str(error)
+
+
+def _explain(error: Exception) -> str:
+    """*error* in words; never with the password, which redis-py does not show either."""
+    return str(error) or type(error).__name__
