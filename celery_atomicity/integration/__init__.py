@@ -1,0 +1,1 @@
+"""What makes the decisions part of Celery; the only package that imports it."""
