@@ -109,6 +109,7 @@ def test_a_frozen_node_does_nothing_until_the_thaw(celery_setup):
     first.freeze()
 
     assert first.container.status == "paused"
+    assert not celery_setup.app.control.ping(destination=[first.hostname()], timeout=0.5)
     assert answering(celery_setup.app, [second])
     first.thaw()
 
@@ -153,6 +154,8 @@ class TestBeats:
 
         for node in nodes:
             node.wait_for_log("Sending due task often")
+        # Each remembers its ticks for itself, not in the directory that nodes share.
+        assert b"celerybeat-schedule" not in nodes[0].container.exec_run("ls")[1]
 
 
 def test_nodes_may_join_later_with_an_environment_of_their_own(celery_setup, spawn):

@@ -2,6 +2,7 @@ import os
 import socket
 import threading
 
+import psutil
 import pytest
 import redis
 
@@ -103,6 +104,7 @@ def test_a_frozen_server_can_be_ended(server, end):
     getattr(server, end)()
 
     assert not server.alive
+    assert ("ready to exit" in server.log) == (end == "stop")
 
 
 def test_a_server_that_does_not_start_shows_its_log():
@@ -118,6 +120,8 @@ def test_a_server_outlives_the_thread_that_started_it(servers):
     thread = threading.Thread(target=lambda: started.append(servers()))
     thread.start()
     thread.join()
+    me = psutil.Process()
+    wait_until(lambda: thread.native_id not in {each.id for each in me.threads()})
 
     # The kernel would have killed it by the time a new connection is answered.
     assert started[0].cli("PING") == "PONG"

@@ -150,8 +150,9 @@ class ProcessContainer:
         self._paused = True
         for _ in counted(10):
             if all(_is_stopped(each) for each in _members(self._group)):
-                break
-        self.reload()
+                self.reload()
+                return
+        raise RuntimeError(f"{self.name} does not stop")
 
     def unpause(self):
         os.killpg(self._group, signal.SIGCONT)
