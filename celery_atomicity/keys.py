@@ -59,6 +59,11 @@ def meter_key(group: str, key: str) -> str:
     return f"atom:{group}:meter:{safe(key)}"
 
 
+def rate_key(group: str, key: str) -> str:
+    """The hash that holds what has started and what is promised under the limit of *key*."""
+    return f"atom:{group}:rate:{safe(key)}"
+
+
 def lock_key(group: str, key: str) -> str:
     """The string that says who holds *key*."""
     return f"atom:{group}:lock:{safe(key)}"

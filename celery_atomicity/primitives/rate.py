@@ -1,0 +1,280 @@
+"""
+What debts mean for a rate: the rules, without clock, server or Celery.
+
+Under each key stand two debts on one clock, in units that drain at the rate: *started* is what has
+really started, *promised* what has been given a place in time, started or not, and so it is never
+the smaller one. The rules:
+
+- **Arriving.** Who arrives is judged by what is promised: with room for its cost below the burst
+  it starts and is charged to both debts. Otherwise it is promised the moment at which there will
+  be room, goes away, and asks nothing until then.
+- **Coming back.** Who comes back has been promised for, and is judged by what has started. A wait
+  shorter than half a second is charged at once and slept out: those who come late, one by one,
+  thereby fill the gaps that others left. A longer one means that the fleet was held up: the task is
+  promised another place, at the end, so that those whose places come now keep them. Unless it is
+  the very next to start: then it comes again a little later and keeps its promise, since a place
+  at the end would leave a hole as wide as the rate is slow.
+- **Late.** Who was charged and slept too long (a frozen process) must be judged again, because its
+  start would fall into somebody else's time.
+- **Several limits.** All are charged, or none. A place is promised by the limit that has the
+  latest one, and by it alone: in the others it would stay empty, and be missing to others.
+- **Holding back.** For a while nothing starts, and then at the pace of the rate, without a burst:
+  whoever asked for the pause would not thank us for one.
+- **Lost data.** A promise carries the moment when its state was made. If that is another one by
+  the time it is kept, the store has lost its data, and those who were charged before may still be
+  asleep: so nothing starts for as long as they may sleep.
+
+**Why no window holds too much.** A start is charged when there is room for it, at a moment that
+has not passed yet, to a debt that drains at the rate and never stands above the burst when a start
+comes due. Promises can be lost, kept twice or kept late: they charge nothing.
+
+Debts are units and not milliseconds so that versions of the code with different rates can share a
+key: the debt drains at no more than the larger rate and fills no more than the larger burst. Only
+time that is held back is counted in milliseconds and turned into units at the rate of each call.
+
+``scripts/rate.lua`` does the same on the server; a test drives both with the same questions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Milliseconds that one who arrives may sleep in place: a pool slot that sleeps serves nobody.
+SHORT = 20.0
+
+# Milliseconds that one who has come back may sleep, charged.
+SLEEP = 500.0
+
+_NOTATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:/\s*([smhd])\s*)?\Z")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def per_second(rate: str | float) -> float:
+    """
+    *rate* in units a second, from Celery's notation: ``"10/s"``, ``"100/m"``, ``"5/h"``, a number.
+
+    Raises:
+        TypeError: It is neither text nor a number.
+        ValueError: It is not written so, or is not positive. None is unlimited, nor paused.
+    """
+    if isinstance(rate, bool) or not isinstance(rate, (str, int, float)):
+        raise TypeError(f'a rate is a text such as "10/s" or a number a second, not {rate!r}')
+    if isinstance(rate, str):
+        match = _NOTATION.match(rate)
+        if match is None:
+            raise ValueError(f'a rate is written as "10/s", "100/m", "5/h" or "1/d", not {rate!r}')
+        number = float(match[1]) / _SECONDS[match[2] or "s"]
+    else:
+        number = float(rate)
+    if not 0 < number < math.inf:
+        raise ValueError(f"a rate must be positive and finite, not {rate!r}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """
+    At most ``burst + rate * t`` units start in any window of t seconds.
+
+    Args:
+        key: What is limited, within the group.
+        rate: Units a second.
+        burst: Units that may start at once.
+        cost: Units of this one start.
+
+    Raises:
+        ValueError: A number is not positive and finite, or the cost is above the burst.
+    """
+
+    key: str
+    rate: float
+    burst: float = 1.0
+    cost: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "burst", "cost"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)!r}")
+        if self.cost > self.burst:
+            raise ValueError(
+                f"a cost of {self.cost:g} is above the burst of {self.burst:g}, so it could never "
+                f"be let through: raise burst to at least {self.cost:g}, or split the work"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    One limit as it is asked.
+
+    Args:
+        limit: Which, and how much of it.
+        patience: Milliseconds that may be slept out in place, once charged.
+        longest: Milliseconds that a place may lie ahead; below zero none is given.
+    """
+
+    limit: Limit
+    patience: float = SHORT
+    longest: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Debts:
+    """
+    What stands under a key; times in milliseconds on the server's clock.
+
+    Args:
+        started: Units that have started.
+        promised: Units that have a place.
+        held: How long nothing starts.
+        at: When all this was true.
+        rate: Units a millisecond, of the last call.
+        born: When this state was made, as the server writes it.
+    """
+
+    started: float
+    promised: float
+    held: float
+    at: float
+    rate: float
+    born: str
+
+
+class Kind(IntEnum):
+    """What a question ends in."""
+
+    REFUSED = 0  # nothing was charged, nothing promised
+    START = 1  # charged: start after the wait
+    PLACE = 2  # promised: come back after the wait
+    AGAIN = 3  # come back after the wait, with the promise that you have
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What a question ends in.
+
+    Args:
+        kind: What to do.
+        wait: Milliseconds.
+        which: The index of the question that decided it; -1 for a start.
+        born: Of each key's state.
+    """
+
+    kind: Kind
+    wait: float
+    which: int
+    born: tuple[str, ...]
+
+
+def judge(
+    states: Sequence[Debts | None],
+    questions: Sequence[Question],
+    promises: Mapping[str, str],
+    now: float,
+) -> tuple[Answer, list[Debts | None]]:
+    """
+    Answer one who arrives, or who comes back with *promises*.
+
+    Args:
+        states: What stands under each question's key; None: nothing, or nothing that makes sense.
+        questions: The limits of one start, no key twice.
+        promises: For each key that has promised a place, when its state was made.
+        now: Milliseconds on the server's clock.
+
+    Returns:
+        The answer, and what stands under the keys from now on.
+    """
+    tokens = [promises.get(question.limit.key, "") for question in questions]
+    back = any(tokens)
+    debts = [
+        _noticing_loss(_drained(state, question.limit, now), question.limit, token)
+        for state, question, token in zip(states, questions, tokens, strict=True)
+    ]
+    born = tuple(each.born for each in debts)
+    untouched = [None if state is None else each for state, each in zip(states, debts, strict=True)]
+
+    waits = [
+        _wait(each, question.limit, each.started if back else each.promised)
+        for each, question in zip(debts, questions, strict=True)
+    ]
+    late = [i for i, wait in enumerate(waits) if wait > questions[i].patience]
+    if not late:
+        charged = [
+            _charged(each, question.limit.cost, was_promised=bool(token))
+            for each, question, token in zip(debts, questions, tokens, strict=True)
+        ]
+        return Answer(Kind.START, max(waits), -1, born), list(charged)
+
+    worst = max(late, key=waits.__getitem__)
+    limit = questions[worst].limit
+    next_to_start = limit.cost / _per_ms(limit)
+    if tokens[worst] and waits[worst] <= min(questions[worst].longest, next_to_start):
+        return Answer(Kind.AGAIN, waits[worst], worst, born), list(debts)
+
+    places = [
+        _wait(each, question.limit, each.promised)
+        for each, question in zip(debts, questions, strict=True)
+    ]
+    worst = max(range(len(places)), key=places.__getitem__)
+    if places[worst] > questions[worst].longest:
+        return Answer(Kind.REFUSED, places[worst], worst, born), untouched
+    promised = debts[worst].promised + questions[worst].limit.cost
+    debts[worst] = replace(debts[worst], promised=promised)
+    return Answer(Kind.PLACE, places[worst], worst, born), list(debts)
+
+
+def held_back(state: Debts | None, limit: Limit, ms: float, now: float) -> Debts:
+    """What stands under the key of *limit* once nothing may start for *ms* milliseconds."""
+    return _held(_drained(state, limit, now), limit, ms)
+
+
+def _per_ms(limit: Limit) -> float:
+    return limit.rate / 1000.0
+
+
+def _drained(state: Debts | None, limit: Limit, now: float) -> Debts:
+    rate = _per_ms(limit)
+    if state is None:
+        return Debts(0.0, 0.0, 0.0, now, rate, f"{now:.17g}")
+    # A clock that stepped back drains nothing, and counts from where it stands now.
+    elapsed = max(0.0, now - state.at)
+    # What is held back was turned into units at the rate of then.
+    change = (rate - state.rate) * state.held - rate * elapsed
+    started = max(0.0, state.started + change)
+    promised = max(started, state.promised + change)
+    return Debts(started, promised, max(0.0, state.held - elapsed), now, rate, state.born)
+
+
+def _noticing_loss(debts: Debts, limit: Limit, token: str) -> Debts:
+    if not token or token == debts.born:
+        return debts
+    left = SLEEP - max(0.0, debts.at - float(debts.born))
+    return _held(debts, limit, left) if left > 0 else debts
+
+
+def _held(debts: Debts, limit: Limit, ms: float) -> Debts:
+    started = max(debts.started, limit.burst - limit.cost + _per_ms(limit) * ms)
+    return replace(
+        debts,
+        held=max(debts.held, ms),
+        started=started,
+        promised=max(debts.promised, started),
+    )
+
+
+def _wait(debts: Debts, limit: Limit, level: float) -> float:
+    return max(0.0, debts.held, (level + limit.cost - limit.burst) / _per_ms(limit))
+
+
+def _charged(debts: Debts, cost: float, *, was_promised: bool) -> Debts:
+    started = debts.started + cost
+    promised = debts.promised if was_promised else debts.promised + cost
+    return replace(debts, started=started, promised=max(started, promised))

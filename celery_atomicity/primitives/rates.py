@@ -1,0 +1,162 @@
+"""The limits that a group keeps together: asking the server, and sleeping out short waits."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from celery_atomicity import clock
+from celery_atomicity.connection import Script
+from celery_atomicity.keys import rate_key
+from celery_atomicity.primitives.rate import SLEEP, Answer, Kind, Limit, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from celery_atomicity.connection import Clients, Reply
+
+# Seconds that a start may come after its time and still be in it; the scheduler's share.
+LATE = 0.03
+
+# Seconds and factor by which the quickest round trip seen is taken to be slower, a question later.
+_SLOWER, _SLOWER_BY = 0.001, 1.25
+
+# The largest number of milliseconds that a script reads exactly.
+_MOST = 2.0**53
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    Where a limit stands, for a person.
+
+    Args:
+        rate: Units a second, as of the last call.
+        burst: Units, as of the last call.
+        behind: Seconds until one who arrived now would start.
+        waiting: Units that have a place and have not started.
+        held: Seconds for which it is held back.
+    """
+
+    rate: float
+    burst: float
+    behind: float
+    waiting: float
+    held: float
+
+
+class Rates:
+    """
+    The rates of one group.
+
+    Thread-safe. A question costs one round trip, the same whatever rate, burst and history.
+    """
+
+    def __init__(self, clients: Clients, group: str) -> None:
+        self._clients = clients
+        self._group = group
+        self._script = Script("rate")
+        self._quickest = 0.0
+
+    def admit(
+        self, questions: Sequence[Question], promises: Mapping[str, str] | None = None
+    ) -> Answer:
+        """
+        Ask for a start under all of *questions*, and sleep until it if it is near.
+
+        Blocks for a round trip, and for the wait of a start: at most the questions' patience. If
+        the process was kept from its start in time (frozen), it asks again.
+
+        Args:
+            questions: The limits, no key twice.
+            promises: What an earlier answer promised: each key with the *born* of its state.
+
+        Returns:
+            A START is to be made now. Of everything else, when to come back.
+
+        Raises:
+            NotConfigured: There is no arbiter.
+            Unavailable: It did not answer; whether anything was charged is not known.
+        """
+        while True:
+            answer, sent, quickest = self._judge(questions, promises or {})
+            if answer.kind is not Kind.START:
+                return answer
+            seconds = answer.wait / 1000.0
+            # The wait counts from the server's moment: at the latest when its answer was there.
+            if seconds > 0:
+                clock.wait(threading.Event(), seconds)
+            if clock.monotonic() - sent - seconds <= LATE + quickest:
+                return answer
+            keys = [question.limit.key for question in questions]
+            promises = dict(zip(keys, answer.born, strict=True))
+
+    def hold_back(self, limits: Sequence[Limit], seconds: float) -> None:
+        """
+        Let nothing start under *limits* for so many *seconds*, then at the pace of the rate.
+
+        Raises:
+            ValueError: *seconds* is not positive and finite.
+            NotConfigured: There is no arbiter.
+            Unavailable: It did not answer.
+        """
+        if not 0 < seconds < _MOST / 1000:
+            raise ValueError(f"a rate is held back for a positive time, not for {seconds!r} s")
+        self._ask(f"{seconds * 1000.0:.17g}", [Question(limit) for limit in limits], {})
+
+    def look(self, key: str) -> Standing | None:
+        """
+        Where the limit of *key* stands; None: nobody has used it lately.
+
+        Raises:
+            NotConfigured: There is no arbiter.
+            Unavailable: It did not answer.
+        """
+        name = rate_key(self._group, key)
+        fields = self._clients.command("HMGET", name, "s", "p", "h", "a", "r", "b")
+        stamp = cast("list[bytes]", self._clients.command("TIME"))
+        try:
+            started, promised, held, at, rate, burst = map(float, cast("list[bytes]", fields))
+        except (TypeError, ValueError):  # not there, or nothing that makes sense
+            return None
+        elapsed = max(0.0, int(stamp[0]) * 1000.0 + int(stamp[1]) / 1000.0 - at)
+        promised = max(0.0, promised - rate * elapsed)
+        started = max(0.0, started - rate * elapsed)
+        held = max(0.0, held - elapsed)
+        return Standing(
+            rate=rate * 1000.0,
+            burst=burst,
+            behind=max(held, (promised + 1.0 - burst) / rate, 0.0) / 1000.0,
+            waiting=promised - started,
+            held=held / 1000.0,
+        )
+
+    def _judge(
+        self, questions: Sequence[Question], promises: Mapping[str, str]
+    ) -> tuple[Answer, float, float]:
+        reply = self._ask("0", questions, promises)
+        kind, wait, which, *born = cast("list[bytes]", reply.value)
+        answer = Answer(
+            Kind(int(kind)), float(wait), int(which) - 1, tuple(each.decode() for each in born)
+        )
+        # A network's own delay shifts all starts alike, so only what goes beyond it is late.
+        # An outlier hardly moves this, a lasting change does within some questions.
+        quickest = min(reply.received - reply.sent, self._quickest * _SLOWER_BY + _SLOWER)
+        self._quickest = quickest
+        return answer, reply.sent, quickest
+
+    def _ask(self, held: str, questions: Sequence[Question], promises: Mapping[str, str]) -> Reply:
+        keys, arguments = [], [held, f"{SLEEP:.17g}"]
+        for question in questions:
+            limit = question.limit
+            keys.append(rate_key(self._group, limit.key))
+            arguments += (
+                f"{limit.rate / 1000.0:.17g}",
+                f"{limit.burst:.17g}",
+                f"{limit.cost:.17g}",
+                promises.get(limit.key, ""),
+                f"{question.patience:.17g}",
+                f"{min(question.longest, _MOST):.17g}",
+            )
+        return self._clients.ask(self._script, keys, arguments)
