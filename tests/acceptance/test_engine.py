@@ -6,17 +6,11 @@ import psutil
 import pytest
 from docker.models.containers import Container, _create_container_args
 from pytest_celery import RESULT_TIMEOUT, CeleryBrokerCluster
-from support.nodes import NodeContainer
+from support.nodes import NodeContainer, answering
 from support.procengine import ProcessContainer
 from support.tasks import doze, pids, whoami
 
 from celery_atomicity.testing import wait_until
-
-
-def answering(app, nodes):
-    names = {node.hostname() for node in nodes}
-    answers = app.control.ping(timeout=1, limit=len(names))
-    return {name for answer in answers for name in answer} == names
 
 
 def test_containers_have_nothing_that_docker_has_not():

@@ -14,6 +14,14 @@ def poll(condition, timeout, what):
         raise NotInTime(str(error)) from None
 
 
+def answering(app, nodes):
+    """Whether just these workers answer; ``celery_setup.ready(control=True)`` is true of none."""
+    names = {node.hostname() for node in nodes}
+    # As soon as so many have answered, nobody waits any longer.
+    answers = app.control.ping(timeout=1, limit=len(names))
+    return {name for answer in answers for name in answer} == names
+
+
 class NodeContainer(CeleryWorkerContainer):
     """A worker with a pool of one, unless told otherwise."""
 

@@ -202,7 +202,7 @@ class ProcessContainer:
     def put_archive(self, path, data):
         fileobj = io.BytesIO(data) if isinstance(data, bytes) else data
         with tarfile.open(fileobj=fileobj) as archive:
-            archive.extractall(self._binds[path])
+            archive.extractall(self._binds[path], filter="data")
         return True
 
     def _listening(self):
