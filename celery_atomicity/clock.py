@@ -32,6 +32,11 @@ _ID = _clock_id()
 #: Seconds on a clock that never steps, is common to all processes and counts suspension.
 monotonic: Callable[[], float] = time.monotonic if _ID is None else partial(time.clock_gettime, _ID)
 
+#: The same in whole nanoseconds.
+monotonic_ns: Callable[[], int] = (
+    time.monotonic_ns if _ID is None else partial(time.clock_gettime_ns, _ID)
+)
+
 
 def wall() -> float:
     """Seconds since the epoch; for showing to a person and for records, never for a deadline."""

@@ -15,6 +15,9 @@ import zlib
 LONGEST = 200
 READABLE = 48
 
+# Where a server keeps which run of it was seen last; it belongs to no group.
+MARKER = "atom:server"
+
 # What a hashed part ends in. Input that already looks like that is hashed as well.
 _HASHED = re.compile(r"~[0-9a-f]{32}\Z")
 
@@ -75,8 +78,18 @@ def fence_key(group: str) -> str:
 
 
 def line_key(group: str, key: str) -> str:
-    """Who waits for *key*."""
+    """Who waits for *key*, in the order they came."""
     return f"atom:{group}:line:{safe(key)}"
+
+
+def seen_key(group: str, key: str) -> str:
+    """When those who wait for *key* were last seen, and where to ring them."""
+    return f"atom:{group}:line:{safe(key)}:seen"
+
+
+def mail_channel(group: str, process: str) -> str:
+    """The channel on which a process that waits is told whose turn it is."""
+    return f"atom:{group}:mail:{process}"
 
 
 def beat_key(group: str, *parts: str) -> str:

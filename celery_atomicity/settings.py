@@ -106,6 +106,11 @@ class Settings:
         """Whether there is an arbiter to ask."""
         return bool(self.addresses)
 
+    @property
+    def grace(self) -> float:
+        """Seconds for which a restarted server grants nothing."""
+        return self.lock_ttl if self.restart_grace is None else self.restart_grace
+
     def warnings(self) -> list[str]:
         """What works and is likely not meant."""
         found = []

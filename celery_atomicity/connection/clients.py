@@ -35,7 +35,7 @@ class Clients:
         _every.add(self)
 
     def _fresh(self) -> Exchange:
-        return Exchange(self.settings.addresses, self.settings.timeout)
+        return Exchange(self.settings)
 
     def start_anew(self) -> None:
         """Leave inherited connections to the parent process and begin with none."""
@@ -82,20 +82,23 @@ class Clients:
             raise _unavailable(self._server(), reply.value)
         return reply.value
 
-    def ask_all(
+    def ask_each(
         self,
-        script: Script,
-        keys: Sequence[str],
-        arguments: Sequence[Argument],
+        calls: Sequence[Sequence[tuple[Script, Sequence[str], Sequence[Argument]]]],
         *,
         decided: Callable[[list[Reply | None]], bool],
     ) -> list[Reply | None]:
         """
-        Run *script* on all addresses at the same time.
+        Run scripts on all addresses at the same time.
 
         Returns as soon as *decided* says of the replies so far (None: not yet) that the others do
         not matter; what these answer later is read when somebody next asks. An address that is
         down has its error for a reply at once and is tried again aside.
+
+        Args:
+            calls: For each address its scripts, equally many for all. The reply to script ``j`` of
+                address ``a`` stands at ``a * how many + j``.
+            decided: Asked after each reply, by whichever thread reads it; must not block.
 
         Raises:
             NotConfigured: There is no address.
@@ -106,10 +109,14 @@ class Clients:
             exchange.connect(first)
         else:
             exchange.connect_aside(self.count // 2 + 1)
-        command = script.command(keys, arguments)
-        question = Question(self.count, decided, exchange.timeout)
-        for index, server in enumerate(exchange.servers):
-            exchange.send(server, question, {index: command})
+        width = len(calls[0])
+        question = Question(self.count * width, decided, exchange.timeout)
+        for address, (server, its) in enumerate(zip(exchange.servers, calls, strict=True)):
+            commands = {
+                address * width + index: script.command(keys, arguments)
+                for index, (script, keys, arguments) in enumerate(its)
+            }
+            exchange.send(server, question, commands)
         exchange.read_until_done(question)
         return list(question.replies)
 

@@ -23,11 +23,11 @@ from celery_atomicity.connection.script import Command
 from celery_atomicity.connection.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from celery_atomicity.address import Address
     from celery_atomicity.connection.question import Question
     from celery_atomicity.connection.server import Link, Receiver
+    from celery_atomicity.settings import Settings
 
 # With several addresses a reader looks for new connections this often, in seconds.
 SLICE = 0.05
@@ -35,14 +35,14 @@ SLICE = 0.05
 
 class Exchange:
     """
-    The sockets of this process to some addresses.
+    The sockets of this process to the addresses of *settings*.
 
     Thread-safe. Blocks only for connecting and reading, each within the timeout.
     """
 
-    def __init__(self, addresses: Iterable[Address], timeout: float) -> None:
-        self.timeout = timeout
-        self.servers = [Server(address, timeout) for address in addresses]
+    def __init__(self, settings: Settings) -> None:
+        self.timeout = settings.timeout
+        self.servers = [Server(address, settings) for address in settings.addresses]
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._reader: Question | None = None

@@ -18,8 +18,9 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from celery_atomicity import clock
+from celery_atomicity import clock, keys
 from celery_atomicity.connection.resp import INCOMPLETE, Reader
+from celery_atomicity.connection.script import Script
 
 if TYPE_CHECKING:
     import socket
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from celery_atomicity.address import Address
     from celery_atomicity.connection.question import Question
     from celery_atomicity.connection.script import Command
+    from celery_atomicity.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 QUIET = 0.02
 
 CHUNK = 65536
+
+ARRIVE = Script("arrive")
 
 
 # Who takes an answer: the question, which of its answers it is, and what was sent for it.
@@ -134,9 +138,10 @@ class Server:
         error: Why there is none.
     """
 
-    def __init__(self, address: Address, timeout: float) -> None:
+    def __init__(self, address: Address, settings: Settings) -> None:
         self.address = address
-        self.timeout = timeout
+        self.timeout = settings.timeout
+        self._grace = settings.grace
         self.link: Link | None = None
         self.error: Exception | None = None
         self.connecting = False
@@ -158,7 +163,7 @@ class Server:
         try:
             connection = self._connection()
             connection.connect()
-            run = _run_of(connection)
+            run = self._arrive(connection)
         except (RedisError, OSError, ValueError, UnicodeError) as error:
             if connection is not None:
                 connection.disconnect()
@@ -197,6 +202,36 @@ class Server:
             self.link.close(inherited=True)
             self.link = None
         self.connecting = False
+
+    def _arrive(self, connection: Any) -> str:
+        """
+        The server's run; refuses what is unfit, and has a restart noticed (LOCK-11).
+
+        A user without the right to INFO gets a name of our own for each connection: every
+        reconnect then counts as a restart for slots, and none is noticed for locks.
+        """
+        info = _info(connection)
+        if info.get("redis_mode", info.get("server_mode")) == "cluster":
+            raise ValueError(
+                "it is in cluster mode, where the keys of one decision lie on different nodes; "
+                "use a server that stands alone"
+            )
+        run = info.get("run_id")
+        if run is None:
+            return f"unknown-{uuid.uuid4().hex}"
+        uptime = int(info.get("uptime_in_seconds", 0)) * 1000
+        arguments = (run, uptime, round(self._grace * 1000))
+        connection.send_command("EVAL", ARRIVE.source, 1, keys.MARKER, *arguments)
+        sits_out = connection.read_response()
+        if sits_out > 0:
+            logger.warning(
+                "The arbiter at %s has restarted or failed over and may have lost leases; "
+                "for %.1f s more it only renews those that are held",
+                self.address,
+                sits_out / 1000,
+                extra={"address": str(self.address), "seconds": sits_out / 1000},
+            )
+        return run
 
     def _connection(self) -> Any:
         """A connection of redis-py's, not yet connected."""
@@ -240,31 +275,17 @@ class Server:
         return str(host), int(port)
 
 
-def _run_of(connection: Any) -> str:
-    """
-    The server's run id, with what makes it unfit refused.
-
-    A user without the right to INFO gets a name of our own for each connection: every reconnect
-    then counts as a restart, which costs patience and never safety.
-    """
+def _info(connection: Any) -> dict[str, str]:
+    """What the server says of itself; nothing where our user may not ask."""
     connection.send_command("INFO", "server")
     try:
         text = connection.read_response()
     except ResponseError as error:
         if not _is_forbidden(error):
             raise
-        return f"unknown-{uuid.uuid4().hex}"
-    info = dict(
-        line.split(":", 1)
-        for line in (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
-        if ":" in line and not line.startswith("#")
-    )
-    if info.get("redis_mode", info.get("server_mode")) == "cluster":
-        raise ValueError(
-            "it is in cluster mode, where the keys of one decision lie on different nodes; "
-            "use a server that stands alone"
-        )
-    return str(info.get("run_id", ""))
+        return {}
+    lines = (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
 def _is_forbidden(error: ResponseError) -> bool:

@@ -133,6 +133,10 @@ class Membership:
         self._failures = min(self._failures + 1, 16)
         self.next_at = now + pause
 
+    def lapse(self) -> None:
+        """Drop an assignment whose time is over, while keeping what was learned."""
+        self._stand_down()
+
     def reset(self) -> None:
         """Forget everything, as if this replica had not joined yet."""
         self._window = []

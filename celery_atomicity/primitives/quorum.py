@@ -1,0 +1,155 @@
+"""
+What the answers of N addresses mean: pure rules, without clock, thread or socket.
+
+N independent servers decide together, floor(N/2)+1 of them being a majority (Redlock). Any two
+majorities share a server, and that server says no to the second.
+
+**Fences.** Each server counts grants for itself. A lease's fence must be a number that a majority
+has stored, each of its servers because it was larger than what it had. Two such majorities share a
+server, on which the later one stored the larger number; so fences never repeat, and a lease asked
+for after another was given has the larger one, whichever majority gave it. Where all servers of the
+granting majority answer the same number, that is the case already; else the largest is raised on
+the others before the lease counts as given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# A lease is given up this much before the server ends it: clocks drift, and a check takes time.
+DRIFT = 0.01
+SLACK = 0.002
+
+
+class Verdict(IntEnum):
+    """What one address says to a request for a lease; the numbers are the script's."""
+
+    TAKEN = 0
+    GRANTED = 1
+    NOT_OUR_TURN = 2
+    SITTING_OUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One address's answer: *pause* is how long, in seconds, its reason may last."""
+
+    verdict: Verdict
+    fence: int = 0
+    pause: float = 0.0
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What an attempt came to.
+
+    Attributes:
+        granted: A majority granted, and the first address did not put somebody before us.
+        fence: The largest fence offered; 0 without a grant.
+        behind: The addresses whose fence is smaller than that.
+        silent: So few answered that nobody could be granted.
+        turn: The first address has nobody before us: the others decide.
+        pause: Seconds until what was in the way may be gone, as far as is known.
+        holder: Who holds a key, as its value says.
+    """
+
+    granted: bool
+    fence: int = 0
+    behind: tuple[int, ...] = ()
+    silent: bool = False
+    turn: bool = True
+    pause: float = 0.0
+    holder: str = ""
+
+
+def majority(total: int) -> int:
+    """How many of *total* addresses decide."""
+    return total // 2 + 1
+
+
+def lasts(ttl: float) -> float:
+    """Seconds for which a holder may believe in a lease of *ttl*, from when it was asked for."""
+    return ttl - ttl * DRIFT - SLACK
+
+
+def is_decided(votes: Sequence[Vote | None], missing: int) -> bool:
+    """
+    Whether further answers cannot change what an attempt comes to.
+
+    Args:
+        votes: What each address said; None: no answer yet, or none to be had.
+        missing: How many may still answer.
+    """
+    total = len(votes)
+    granted = _granted(votes)
+    if granted >= majority(total):
+        return True
+    return granted + missing < majority(total) and (votes[0] is not None or missing == 0)
+
+
+def judge(votes: Sequence[Vote | None]) -> Outcome:
+    """What *votes*, those of all addresses in order, come to; None is an address that is silent."""
+    total = len(votes)
+    first = votes[0]
+    said = [vote for vote in votes if vote is not None]
+    refusals = [vote for vote in said if vote.verdict is not Verdict.GRANTED]
+    turn = first is None or first.verdict is not Verdict.NOT_OUR_TURN
+    holder = next((vote.holder for vote in refusals if vote.holder), "")
+    pauses = [vote.pause for vote in refusals if vote.pause > 0]
+    if _granted(votes) >= majority(total) and turn:
+        fence = max(vote.fence for vote in said)
+        behind = tuple(
+            index
+            for index, vote in enumerate(votes)
+            if vote is not None and vote.verdict is Verdict.GRANTED and vote.fence < fence
+        )
+        return Outcome(granted=True, fence=fence, behind=behind)
+    return Outcome(
+        granted=False,
+        silent=len(said) < majority(total),
+        turn=turn,
+        pause=min(pauses, default=0.0),
+        holder=holder,
+    )
+
+
+def agrees(votes: Sequence[Vote | None], fence: int) -> int:
+    """How many addresses stored *fence* with their grant."""
+    return sum(
+        vote is not None and vote.verdict is Verdict.GRANTED and vote.fence == fence
+        for vote in votes
+    )
+
+
+class Standing(IntEnum):
+    """What one address says to a renewal; the numbers are the script's."""
+
+    TAKEN = -1
+    GONE = 0
+    STANDS = 1
+
+
+def renewal(answers: Sequence[Standing | None]) -> bool | None:
+    """
+    What the answers to a renewal come to; None is an address that is silent.
+
+    Returns:
+        True: a majority stands. False: so many do not that no majority can. None: not known yet.
+    """
+    needed = majority(len(answers))
+    stands = sum(answer is Standing.STANDS for answer in answers)
+    silent = sum(answer is None for answer in answers)
+    if stands >= needed:
+        return True
+    return False if stands + silent < needed else None
+
+
+def _granted(votes: Sequence[Vote | None]) -> int:
+    return sum(vote is not None and vote.verdict is Verdict.GRANTED for vote in votes)

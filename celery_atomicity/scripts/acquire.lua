@@ -1,0 +1,64 @@
+-- acquire: take all the keys for a lease, or none; stand in line for them where asked to.
+-- KEYS[1] marker   KEYS[2] fence   then for each key: its lock, its line, its line's last-seen times
+-- ARGV[1] lease id   ARGV[2] value: id and holder   ARGV[3] ttl, ms   ARGV[4] grace, ms
+-- ARGV[5] channel on which to ring the waiter, empty: do not stand in line
+-- ARGV[6] ms after which a waiter that was not seen is passed over
+-- returns { verdict, fence, ms to wait, holder }; verdict 1 granted, 0 taken, 2 not yet our turn,
+-- 3 sitting out a restart
+-- Asked again with the same id, it grants again: an answer may have been lost. The fence is one more
+-- than the last; it starts from the clock in microseconds, also after a restart or failover that may
+-- have lost some, so that it never falls back (it would have to be raised a million times a second).
+local id, ttl, ring = ARGV[1], tonumber(ARGV[3]), ARGV[5]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local since = tonumber(redis.call('HGET', KEYS[1], 'since') or 0)
+local verdict, pause, holder = 1, 0, ''
+local ours = true
+
+for k = 3, #KEYS, 3 do
+  local value = redis.call('GET', KEYS[k])
+  if not value then
+    ours = false
+  elseif string.sub(value, 1, #id) ~= id then
+    ours = false
+    verdict, holder = 0, value
+    pause = math.max(pause, redis.call('PTTL', KEYS[k]))
+  end
+end
+if verdict == 1 and not ours then
+  for k = 4, #KEYS, 3 do
+    local head = redis.call('ZRANGE', KEYS[k], 0, 0)[1]
+    while head and head ~= id
+        and tonumber(redis.call('HGET', KEYS[k + 1], head) or 0) < now - ARGV[6] do
+      redis.call('ZREM', KEYS[k], head)
+      redis.call('HDEL', KEYS[k + 1], head, head .. ':ring')
+      head = redis.call('ZRANGE', KEYS[k], 0, 0)[1]
+    end
+    if head and head ~= id then verdict = 2 end
+  end
+  if now < since + ARGV[4] then
+    verdict, pause = 3, since + ARGV[4] - now
+  end
+end
+
+if verdict ~= 1 then
+  if ring ~= '' then
+    for k = 4, #KEYS, 3 do
+      redis.call('ZADD', KEYS[k], 'NX', string.format('%d%06d', time[1], time[2]), id)
+      redis.call('HSET', KEYS[k + 1], id, string.format('%d', now), id .. ':ring', ring)
+      redis.call('PEXPIRE', KEYS[k], 2 * ARGV[6])
+      redis.call('PEXPIRE', KEYS[k + 1], 2 * ARGV[6])
+    end
+  end
+  return { verdict, 0, pause, holder }
+end
+
+local last = tonumber(redis.call('GET', KEYS[2]) or '') or time[1] * 1000000 + time[2]
+local fence = math.max(last, since * 1000) + 1
+redis.call('SET', KEYS[2], string.format('%d', fence))
+for k = 3, #KEYS, 3 do
+  redis.call('SET', KEYS[k], ARGV[2], 'PX', ttl)
+  redis.call('ZREM', KEYS[k + 1], id)
+  redis.call('HDEL', KEYS[k + 2], id, id .. ':ring')
+end
+return { 1, fence, ttl, '' }

@@ -1,0 +1,36 @@
+-- release: let go of what a lease holds and leave the lines it stands in; ring who is next.
+-- KEYS for each key: its lock, its line, its line's last-seen times
+-- ARGV[1] lease id   ARGV[2] ms for which the keys stay taken all the same (min_hold), 0: free now
+-- ARGV[3] ms after which a waiter that was not seen is passed over
+-- returns how many of the keys were still held
+-- Nothing here is refused when the server is out of memory. A waiter whose process has died is not
+-- subscribed to its channel any more, so that ringing it reaches nobody and the next one is rung.
+local id = ARGV[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local held = 0
+for k = 1, #KEYS, 3 do
+  local lock, line, seen = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+  local value = redis.call('GET', lock)
+  if value and string.sub(value, 1, #id) == id then
+    held = held + 1
+    if tonumber(ARGV[2]) > 0 then
+      redis.call('PEXPIRE', lock, ARGV[2])
+    else
+      redis.call('DEL', lock)
+      value = nil
+    end
+  end
+  redis.call('ZREM', line, id)
+  redis.call('HDEL', seen, id, id .. ':ring')
+  local head = not value and redis.call('ZRANGE', line, 0, 0)[1]
+  while head do
+    local at = tonumber(redis.call('HGET', seen, head) or 0)
+    local ring = redis.call('HGET', seen, head .. ':ring')
+    if ring and at >= now - ARGV[3] and redis.call('PUBLISH', ring, head) > 0 then break end
+    redis.call('ZREM', line, head)
+    redis.call('HDEL', seen, head, head .. ':ring')
+    head = redis.call('ZRANGE', line, 0, 0)[1]
+  end
+end
+return held
