@@ -6,43 +6,41 @@ by incrementing that interval's counter, on the server's clock. The count that i
 on, together with the index the replica itself was given in N-1, is a *pair*. A pair becomes the
 assignment when the interval before implied the same pair.
 
-**Why no slot has two owners.** An assignment formed by a registration in interval N rests on the
-pairs of N-2 and N-1, and its deadline is at the latest the end of N+1 on the server's clock. So at
-any moment of an interval M the live assignments were formed in M-1 or M; they rest on M-3 and M-2,
-or on M-2 and M-1: all of them on M-2. Within one interval the counter gave each replica another
-index, and its closing count is one number. Two live assignments therefore agree on ``n`` and
-differ in ``i``.
+**Why no slot has two owners.** Say that an assignment is formed in N when a registration counted
+in N agrees; it then rests on the pairs of N-2 and N-1. It ends ``(1 + gap) * interval`` after that
+registration was sent. An assignment that is new, not renewed, begins that long after the answer of
+N-1 was there, so the index it has of N-1 is older than any that is still in use.
 
-The argument needs a counter that only grows within an interval and a clock that only goes forward.
-Four rules hold it up where they do not:
+Take two assignments that are both alive, one last formed in A, the other in B, with A <= B.
 
-- *Starting over.* A registration that met another run of the server (restart, failover), or whose
-  server clock disagrees with our own by more than a quarter of the gap since one of the last
-  registrations, counts as the first one after joining.
-- *Quarantine.* Nothing is owned until ``(1 + gap) * interval`` after that first registration was
-  answered: by then, whatever others owned from before has run out.
-- *Certainty.* To begin to own something, the last registrations must be quick enough to prove that
-  the server's clock did not step by more than half of the gap. What is already owned is renewed
-  by slow ones, too: a slow network does not take away what it cannot give to somebody else.
-- *The edge.* A registration in the first half of the gap of an interval neither begins nor renews
-  an ownership, so that a step too small to be noticed finds those of two intervals ago run out.
+- If B <= A + 1, they rest on one interval in common. In it the counter gave each replica another
+  index, and its closing count is one number: they agree on ``n`` and differ in ``i``.
+- If B is later, look at where the other one began, in C, since when its pair never changed. If
+  C <= A + 1, it was also formed in A or A + 1, of the same pair, and the above holds. If C is
+  later still, it was counted in C-1 > A, after the first one was last sent; it began
+  ``(1 + gap) * interval`` after that, when the first one had ended.
 
-A store emptied in mid-interval (FLUSHALL) loses the count of the interval before as well. Who
-registers after it reads no count, has no pair, and needs two further intervals.
+No clock but our own is trusted in this: the server's may step as it likes, as long as
+
+- the number of an interval never goes back, and with it no count grows that was read (the script
+  counts into the next interval if somebody is in it already), and
+- two replicas never have the same index in one interval. A store that was emptied in mid-interval
+  (FLUSHALL) gives indices a second time, but it has also forgotten the interval before: an index
+  that came with no count before it is not used.
+
+A server with another run id may have lost what it counted last (restart, failover). Who meets it
+starts over, as if it had just joined; what others own from before ends before anything new begins.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Our clock and the server's drift apart by up to 500 ppm; what we own ends that much earlier.
+# Two replicas' clocks drift apart by up to 1000 ppm (500 each); what we own ends that much earlier.
 DRIFT = 0.001
 
 # A first retry comes after this fraction of the interval, each further one after twice the pause.
 RETRY = 1 / 8
-
-# How many registrations back the clocks are compared: those that an assignment can rest on.
-WINDOW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,8 @@ class Membership:
     """
     One replica's view of its group: registrations in, assignment and next registration out.
 
-    Not thread-safe; it belongs to the loop that registers.
+    Not thread-safe; it belongs to the loop that registers. On our own clock, *assignment* is owned
+    from *begins* to *deadline*, and *next_at* is when to register next.
 
     Args:
         interval: Seconds between two registrations.
@@ -100,32 +99,39 @@ class Membership:
         self.interval = interval
         self.gap = gap
         self.assignment: Assignment | None = None
+        self.begins = 0.0
         self.deadline = 0.0
         self.next_at = 0.0
         self._pair: Assignment | None = None
-        self._since = 0.0
-        self._window: list[Registration] = []
+        self._last: Registration | None = None
+        self._size = 0
         self._failures = 0
 
     def at(self, now: float) -> Assignment | None:
         """What is owned at *now* on our clock."""
-        return self.assignment if now < self.deadline else None
+        return self.assignment if self.begins <= now < self.deadline else None
+
+    def due(self, now: float) -> float:
+        """When, seen from *now*, to look again: to register, or because *at* answers otherwise."""
+        changes = (self.begins, self.deadline) if self.assignment is not None else ()
+        return min([self.next_at, *(change for change in changes if change > now)])
 
     def registered(self, answer: Registration) -> None:
         """Take in an answered registration."""
         self._failures = 0
-        if not self._continues(answer):
-            self._start_over(answer)
-        pair = self._pair_of(answer)
-        agreed = pair is not None and pair == self._pair
-        self._pair = pair
-        self._window = [*self._window, answer][-WINDOW:]
-        if not agreed:
+        last = self._last
+        if last is not None and not self._continues(last, answer):
+            self.reset()
+            last = None
+        pair = _pair_of(last, answer)
+        if last is None or pair is None or pair != self._pair:
             self._stand_down()
-        elif self._may_own(answer, pair):
-            self.assignment = pair
-            self.deadline = answer.sent + self._lasts(answer)
-        self.next_at = self._next(answer)
+        else:
+            self._own(pair, last, answer)
+        self._pair = pair
+        self._last = answer
+        self._size = answer.previous if answer.previous > 0 else self._size
+        self.next_at = self._next(last or answer, answer)
 
     def failed(self, now: float) -> None:
         """Take in a registration that was not answered; it is tried again after a growing pause."""
@@ -133,78 +139,57 @@ class Membership:
         self._failures = min(self._failures + 1, 16)
         self.next_at = now + pause
 
-    def lapse(self) -> None:
-        """Drop an assignment whose time is over, while keeping what was learned."""
-        self._stand_down()
-
     def reset(self) -> None:
         """Forget everything, as if this replica had not joined yet."""
-        self._window = []
+        self._last = None
         self._pair = None
         self._stand_down()
 
     def _stand_down(self) -> None:
         self.assignment = None
-        self.deadline = 0.0
+        self.begins = self.deadline = 0.0
 
-    def _start_over(self, answer: Registration) -> None:
-        self.reset()
-        self._since = answer.received
+    def _own(self, pair: Assignment, last: Registration, answer: Registration) -> None:
+        lasts = (1 + self.gap) * self.interval
+        if pair != self.assignment:
+            self.assignment = pair
+            self.begins = last.received + lasts
+        self.deadline = answer.sent + lasts * (1 - DRIFT)
 
-    def _continues(self, answer: Registration) -> bool:
-        """Whether *answer* comes from the same run and clock as the ones before."""
-        if not self._window:
-            return False
-        last = self._window[-1]
-        if last.run != answer.run or answer.interval <= last.interval:
-            return False
-        allowed = self.gap / 4 * self.interval
-        return all(_certain_step(one, answer) <= allowed for one in self._window)
+    def _continues(self, last: Registration, answer: Registration) -> bool:
+        """Whether *answer* comes from the same run and, as far as can be told, the same clock."""
+        return last.run == answer.run and _step(last, answer) <= self.gap * self.interval
 
-    def _pair_of(self, answer: Registration) -> Assignment | None:
-        """What the interval before *answer* implies for us; None if we were not counted in it."""
-        if not self._window:
-            return None
-        last = self._window[-1]
-        if last.interval != answer.interval - 1 or last.index >= answer.previous:
-            return None
-        return Assignment(last.index, answer.previous)
+    def _next(self, last: Registration, answer: Registration) -> float:
+        """
+        When to register next, so that the order within the interval repeats itself.
 
-    def _may_own(self, answer: Registration, pair: Assignment | None) -> bool:
-        position = answer.now / self.interval - answer.interval
-        if position < self.gap / 2:
-            return False
-        if pair == self.at(answer.received):
-            return True
-        if answer.sent < self._since + (1 + self.gap) * self.interval:
-            return False
-        allowed = self.gap / 2 * self.interval
-        return all(_possible_step(one, answer) <= allowed for one in self._window)
-
-    def _lasts(self, answer: Registration) -> float:
-        """Seconds from the sending of *answer* for which what it confirms is owned."""
-        closes = (answer.interval + 2) * self.interval - answer.now
-        return min((1 + self.gap) * self.interval, closes) * (1 - DRIFT)
-
-    def _next(self, answer: Registration) -> float:
-        """When to register next, so that the order within the interval repeats itself."""
-        of = max(answer.previous, answer.index + 1)
+        Counted from the sending, so that it does not matter how long answers take; and from the
+        quicker of the last two, since a request that was held up says little about the clock.
+        """
+        of = max(self._size, answer.index + 1)
         phase = self.gap + (answer.index + 0.5) / of * (1 - 2 * self.gap)
         due = (answer.interval + 1 + phase) * self.interval
-        return (answer.sent + answer.received) / 2 + due - answer.now
+        best = min(answer, last, key=_trip)
+        return best.sent + due - best.now
 
 
-def _certain_step(one: Registration, other: Registration) -> float:
+def _pair_of(last: Registration | None, answer: Registration) -> Assignment | None:
+    """What the interval before *answer* implies for us; None if it implies nothing."""
+    if last is None or last.previous < 0:
+        return None
+    if last.interval != answer.interval - 1 or last.index >= answer.previous:
+        return None
+    return Assignment(last.index, answer.previous)
+
+
+def _trip(one: Registration) -> float:
+    return one.received - one.sent
+
+
+def _step(one: Registration, other: Registration) -> float:
     """The least by which the server's clock must have stepped between the two, either way."""
     return max(
         (other.now - other.received) - (one.now - one.sent),
         (one.now - one.received) - (other.now - other.sent),
-    )
-
-
-def _possible_step(one: Registration, other: Registration) -> float:
-    """The most by which the server's clock may have stepped between the two, either way."""
-    return max(
-        (other.now - other.sent) - (one.now - one.received),
-        (one.now - one.sent) - (other.now - other.received),
     )

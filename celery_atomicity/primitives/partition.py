@@ -261,16 +261,12 @@ class Partition:
             ) from None
 
     def _pause(self, membership: Membership) -> float:
-        """Seconds until something is due: the next registration, or the end of what we own."""
-        due = membership.next_at
-        if membership.assignment is not None:
-            due = min(due, max(membership.deadline, clock.monotonic()))
-        return due - clock.monotonic()
+        """Seconds until something is due: a registration, the begin or the end of what we own."""
+        now = clock.monotonic()
+        return membership.due(now) - now
 
     def _publish(self, membership: Membership, stop: threading.Event) -> None:
         assignment = membership.at(clock.monotonic())
-        if assignment is None:
-            membership.lapse()
         with self._telling:
             if stop.is_set():
                 return
