@@ -1,0 +1,304 @@
+"""
+Any number of beats: each sends what it owns, and what was sent is on record for all of them.
+
+    celery -A proj beat -S atomicity
+    celery -A proj worker -B -S atomicity
+    celery -A proj beat -S celery_atomicity.integration.beat:DatabaseScheduler
+
+The tick loop is Celery's own service. A tick of it is one pass over what is due: begun in one
+round trip, published, and recorded in another.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from celery.beat import PersistentScheduler, Scheduler
+from celery.exceptions import ImproperlyConfigured
+from celery.utils.log import get_logger
+from kombu.exceptions import OperationalError
+
+from celery_atomicity import clock
+from celery_atomicity.errors import Unavailable
+from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.integration.copies import copy_of
+from celery_atomicity.integration.due import SECOND
+from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.plan import Due, Plan
+from celery_atomicity.integration.replica import Replica
+
+if TYPE_CHECKING:
+    from celery_atomicity.integration.ledger import Begun
+
+logger = get_logger(__name__)
+
+# Ticks that are begun and recorded together; in between, a crash leaves at most so many in doubt.
+BATCH = 250
+
+# The longest pause between two tries of a broker that is away; the first one follows at once.
+LONGEST_PAUSE = 5.0  # seconds
+
+
+class _Partitioned:
+    """
+    Mixed in before one of Celery's schedulers, which keeps the entries and publishes.
+
+    Nothing happens before the first tick: schedulers are also made to be looked at.
+    """
+
+    # Of the scheduler below.
+    app: Any
+    max_interval: float
+
+    _replica: Replica | None = None
+    _busy = False
+    _away = False
+
+    def tick(self, *_args: Any, **_options: Any) -> float:
+        """Send what is due and owned; return how many seconds to sleep until the next look."""
+        replica = self._replica or self._begin()
+        replica.feed()
+        if replica.orphaned:
+            logger.warning("beat: the worker that it is embedded in has ended, and so does it.")
+            raise SystemExit
+        self._busy = True
+        try:
+            return self._pass(replica)
+        except Unavailable as error:
+            self._outage(error)
+            return replica.nap
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        """Stand down, record what was sent, and close what the scheduler below has open."""
+        if self._busy:
+            # From a signal's handler, in the middle of a pass whose locks it would wait for. The
+            # service calls again as soon as the handler has ended that pass.
+            return
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            try:
+                self._settle()
+            except Unavailable as error:
+                logger.warning("beat: what was sent last is not recorded: %s", error)
+            replica.close()
+        super().close()  # type: ignore[misc]
+
+    def _begin(self) -> Replica:
+        atomicity = Atomicity.of(self.app)
+        settings = atomicity.settings
+        replica = Replica(atomicity.atom(f"{settings.group}.beat"), settings.interval)
+        self._ledger = Ledger(atomicity.clients, settings.group, replica.name)
+        self._plan = Plan(self, self._ledger, settings.beat_grace)
+        self._unsettled: list[tuple[Outcome, Due]] = []
+        self._failures = 0
+        self._resume = 0.0  # on clock.monotonic: until then the broker is left alone
+        self._refused: BaseException | None = None
+        if not settings.configured:
+            logger.warning("beat: atomicity_redis is not set: nothing is owned and sent.")
+        replica.open()
+        self._replica = replica
+        return replica
+
+    def _pass(self, replica: Replica) -> float:
+        if replica.changed():
+            self._plan.stale = True
+        # First, and whatever is owned now: it says what has really been sent.
+        self._settle()
+        if not replica.assigned:
+            return replica.nap
+        self._plan.look(replica)
+        if clock.monotonic() >= self._resume:
+            self._send(replica, self._plan.take(BATCH))
+        if self._away:
+            self._away = False
+            logger.info("beat: the arbiter answers again.")
+        left = self._plan.next_in()
+        if left is None:
+            return replica.nap
+        pause = max(left, self._resume - clock.monotonic(), 0.0)
+        return min(pause, replica.nap, self.max_interval)
+
+    def _outage(self, error: Unavailable) -> None:
+        # What was taken out and not sent is found again by looking at everything anew.
+        self._plan.stale = True
+        if not self._away:
+            self._away = True
+            logger.warning("beat: nothing is sent while the arbiter does not answer: %s", error)
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def _send(self, replica: Replica, dues: list[Due]) -> None:
+        if not dues:
+            return
+        claims = [Claim(due.unit, due.last, uuid4().hex) for due in dues]
+        moved = []
+        for due, begun in zip(dues, self._ledger.claim(claims), strict=True):
+            if begun is None:
+                moved.append(due.unit)
+            elif not due.tick.sent:
+                self._settled(begun, due)
+            elif clock.monotonic() < self._resume or not replica.owns(due.unit):
+                self._give_back(begun, due)
+            else:
+                replica.feed()
+                if self._publish(due, begun.claim.copy):
+                    self._settled(begun, due)
+                    self._plan.advance(due)
+        self._settle()
+        self._plan.reload(moved)
+
+    def _settled(self, begun: Begun, due: Due) -> None:
+        self._unsettled.append((Outcome(begun, due.tick.becomes, due.tick.dropped), due))
+        if due.tick.dropped is not None:
+            logger.warning(
+                "beat: %s: dropped what was due from %s on, as atomicity_beat_grace says",
+                due.unit.entry,
+                _shown(due.tick.dropped),
+            )
+
+    def _give_back(self, begun: Begun, due: Due) -> None:
+        """Leave the tick to whoever owns it next, or to the next pass."""
+        if begun.alone:
+            self._unsettled.append((Outcome(begun, None), due))
+        # Else it stays open: that another copy may exist is not to be forgotten.
+        self._plan.agenda.put(due.unit, 0.0)
+
+    def _settle(self) -> None:
+        """Record what was sent; what cannot be recorded now is tried at the next pass."""
+        now = round(self._plan.now() * SECOND)
+        while self._unsettled:
+            batch = self._unsettled[:BATCH]
+            answers = self._ledger.settle([outcome for outcome, _ in batch], now)
+            del self._unsettled[: len(batch)]
+            moved = []
+            for (outcome, due), done in zip(batch, answers, strict=True):
+                if outcome.becomes is None:
+                    continue
+                if done:
+                    self._plan.recorded(due)
+                else:
+                    moved.append(due.unit)
+            self._plan.reload(moved)
+
+    # -- publishing -----------------------------------------------------------------------------
+
+    def _publish(self, due: Due, copy: str) -> bool:
+        """Publish one message; False if that raised, and the tick stays open."""
+        name = due.unit.entry
+        message = copy_of(
+            self._plan.entries[name], due, self._plan.fan(name), self._ledger.group, copy
+        )
+        self._refused = None
+        try:
+            producer = self.producer  # type: ignore[attr-defined]
+        except Exception as error:
+            logger.exception("beat: Connection error")
+            self._refused = error
+        else:
+            # What it swallows, apply_async has seen.
+            self.apply_entry(message, producer=producer)  # type: ignore[attr-defined]
+        if self._refused is None:
+            self._failures = 0
+            return True
+        self._failed(due, self._refused)
+        return False
+
+    def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
+        """Publish, and remember whether that was refused."""
+        try:
+            return super().apply_async(entry, *args, **options)  # type: ignore[misc]
+        except Exception as error:
+            self._refused = error.__cause__ or error.__context__ or error
+            raise
+
+    def _failed(self, due: Due, error: BaseException) -> None:
+        self._disconnect()
+        if not isinstance(error, OperationalError | OSError):
+            # Not the broker's fault: this message only.
+            self._plan.agenda.failed(due.unit, self._plan.now())
+            return
+        self._plan.agenda.put(due.unit, 0.0)
+        pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1)) if self._failures else 0.0
+        self._failures = min(self._failures + 1, 16)
+        # Also ends this pass, so that a broker that hangs is met once in it.
+        self._resume = clock.monotonic() + max(pause, 0.001)
+
+    def _disconnect(self) -> None:
+        self.__dict__.pop("producer", None)
+        connection = self.__dict__.pop("connection", None)
+        if connection is not None:
+            # Without a farewell: the other end may not answer.
+            connection.collect()
+
+    def _ensure_connected(self) -> Any:
+        # Celery tries a hundred times here. A loop that waits for its broker would look as if it
+        # had stalled; so it tries each of its brokers and looks again in its next pass.
+        connection = self.connection  # type: ignore[attr-defined]
+        return connection.ensure_connection(
+            max_retries=max(1, len(connection.alt)), interval_start=0, interval_step=0
+        )
+
+
+class _Memory(dict[str, Any]):
+    """Stands for the file of the schedule: beats that share a directory would fight for it."""
+
+    def sync(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Persistence:
+    @staticmethod
+    def open(*_args: Any, **_options: Any) -> _Memory:
+        return _Memory()
+
+
+class PartitionedScheduler(_Partitioned, PersistentScheduler):
+    """
+    Celery's scheduler of ``beat_schedule``, for any number of beats.
+
+    What persists is the ledger, so that there is no file: ``--schedule`` is without effect.
+    """
+
+    persistence = _Persistence
+
+    @property
+    def info(self) -> str:
+        """What the banner of ``celery beat`` says of it."""
+        return "    . ledger -> shared, on the arbiter of celery-atomicity"
+
+
+@cache
+def partitioned_scheduler(base: type[Scheduler]) -> type[Scheduler]:
+    """
+    A scheduler as *base*, for any number of beats.
+
+    Raises:
+        ImproperlyConfigured: *base* has a tick of its own, and so decides by itself what is due.
+    """
+    if base.tick is not Scheduler.tick:
+        raise ImproperlyConfigured(
+            f"{base.__module__}.{base.__qualname__} has its own way to tick (as RedBeat has, which "
+            "brings its own lock), so its ticks cannot be shared out; use a scheduler that leaves "
+            "tick() to Celery, such as the default one or django-celery-beat's."
+        )
+    return type(f"Partitioned{base.__name__}", (_Partitioned, base), {"__module__": __name__})
+
+
+def __getattr__(name: str) -> Any:
+    """``DatabaseScheduler``: django-celery-beat's, which may not be installed."""
+    if name != "DatabaseScheduler":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from django_celery_beat.schedulers import DatabaseScheduler  # noqa: PLC0415
+
+    return partitioned_scheduler(DatabaseScheduler)
+
+
+def _shown(instant: int) -> str:
+    return clock.utc(instant / SECOND)

@@ -1,0 +1,54 @@
+"""Workers run one of the copies of a tick's message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import Ignore
+from celery.utils.log import get_logger
+
+from celery_atomicity.errors import Unavailable
+from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.integration.copies import HEADER, admits
+
+if TYPE_CHECKING:
+    from celery import Celery, Task
+
+logger = get_logger(__name__)
+
+_GUARDED = "_atomicity_guarded"
+
+
+def guard(app: Celery) -> None:
+    """Let the tasks of *app* run one copy of each tick only; to be called in its workers."""
+    for task in app.tasks.values():
+        cls = type(task)
+        if _GUARDED not in cls.__dict__:
+            _guard(cls)
+
+
+def _guard(cls: type[Task]) -> None:
+    before = cls.before_start
+
+    def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> Any:
+        tick = getattr(self.request, HEADER, None)
+        if isinstance(tick, dict) and not self.request.is_eager:
+            _check(self, task_id, tick)
+        return before(self, task_id, args, kwargs)
+
+    # On the class: it is where Celery looks for it. A base class that has one of its own, guarded
+    # or not, is called by the one found here.
+    cls.before_start = before_start
+    setattr(cls, _GUARDED, True)
+
+
+def _check(task: Any, task_id: str, tick: dict[str, Any]) -> None:
+    try:
+        admitted = admits(Atomicity.of(task.app).clients, tick)
+    except Unavailable as error:
+        # Rather twice in the rare case that there are two, than not at all in the usual one.
+        logger.warning("Task %s[%s] runs unchecked: %s", task.name, task_id, error)
+        return
+    if not admitted:
+        logger.info("Task %s[%s] is not run: another copy of it is.", task.name, task_id)
+        raise Ignore
