@@ -8,8 +8,10 @@ tasks or settings.
 """
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import support
 from celery import _state
 from pytest_celery import (
     DEFAULT_WORKER_VOLUME,
@@ -19,7 +21,7 @@ from pytest_celery import (
 )
 from pytest_docker_tools import build
 from pytest_docker_tools.wrappers import Container
-from support import needs, nodeapp, tasks
+from support import needs, tasks
 from support.nodes import BeatContainer, Node, NodeContainer, poll
 from support.procengine import ProcessDockerClient
 from support.services import RABBITMQ_SERVER
@@ -90,7 +92,10 @@ def celery_backend_cluster(celery_redis_backend):
 
 @pytest.fixture
 def default_worker_app_module():
-    return nodeapp
+    # Only its source is of use here: run, it would make one more app the current one.
+    module = ModuleType("nodeapp")
+    module.__file__ = str(Path(support.__file__).with_name("nodeapp.py"))
+    return module
 
 
 @pytest.fixture

@@ -6,11 +6,18 @@ import psutil
 import pytest
 from docker.models.containers import Container, _create_container_args
 from pytest_celery import RESULT_TIMEOUT, CeleryBrokerCluster
+from pytest_celery.vendors.worker.content import app as plain_app
 from support.nodes import NodeContainer, answering
 from support.proccontainer import ProcessContainer
 from support.tasks import doze, pids, whoami
 
 from celery_atomicity.testing import wait_until
+
+
+@pytest.fixture
+def default_worker_app_module():
+    """A plain Celery app: the engine is judged without what runs on it."""
+    return plain_app
 
 
 def test_containers_have_nothing_that_docker_has_not():

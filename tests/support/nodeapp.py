@@ -6,6 +6,8 @@ The three lines it looks for must stay as they are, to the letter.
 
 from celery import Celery
 
+from celery_atomicity import Atomicity
+
 imports = None
 
 app = Celery("celery_test_app")
@@ -14,6 +16,7 @@ config = None
 if config:
     app.config_from_object(config)
 
+Atomicity(app)
 
 if __name__ == "__main__":
     app.start()
