@@ -18,7 +18,6 @@ from uuid import uuid4
 from celery.beat import PersistentScheduler, Scheduler
 from celery.exceptions import ImproperlyConfigured
 from celery.utils.log import get_logger
-from kombu.exceptions import OperationalError
 
 from celery_atomicity import clock
 from celery_atomicity.errors import Unavailable
@@ -27,6 +26,7 @@ from celery_atomicity.integration.copies import copy_of
 from celery_atomicity.integration.due import SECOND
 from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
 from celery_atomicity.integration.plan import Due, Plan
+from celery_atomicity.integration.publisher import Published, Publisher, connect
 from celery_atomicity.integration.replica import Replica
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ logger = get_logger(__name__)
 
 # Ticks that are begun and recorded together; in between, a crash leaves at most so many in doubt.
 BATCH = 250
-
-# The longest pause between two tries of a broker that is away; the first one follows at once.
-LONGEST_PAUSE = 5.0  # seconds
 
 
 class _Partitioned:
@@ -94,9 +91,7 @@ class _Partitioned:
         self._ledger = Ledger(atomicity.clients, settings.group, replica.name)
         self._plan = Plan(self, self._ledger, settings.beat_grace)
         self._unsettled: list[tuple[Outcome, Due]] = []
-        self._failures = 0
-        self._resume = 0.0  # on clock.monotonic: until then the broker is left alone
-        self._refused: BaseException | None = None
+        self._publisher = Publisher(self)
         if not settings.configured:
             logger.warning("beat: atomicity_redis is not set: nothing is owned and sent.")
         replica.open()
@@ -111,7 +106,7 @@ class _Partitioned:
         if not replica.assigned:
             return replica.nap
         self._plan.look(replica)
-        if clock.monotonic() >= self._resume:
+        if not self._publisher.pause:
             self._send(replica, self._plan.take(BATCH))
         if self._away:
             self._away = False
@@ -119,8 +114,7 @@ class _Partitioned:
         left = self._plan.next_in()
         if left is None:
             return replica.nap
-        pause = max(left, self._resume - clock.monotonic(), 0.0)
-        return min(pause, replica.nap, self.max_interval)
+        return min(max(left, self._publisher.pause, 0.0), replica.nap, self.max_interval)
 
     def _outage(self, error: Unavailable) -> None:
         # What was taken out and not sent is found again by looking at everything anew.
@@ -141,7 +135,7 @@ class _Partitioned:
                 moved.append(due.unit)
             elif not due.tick.sent:
                 self._settled(begun, due)
-            elif clock.monotonic() < self._resume or not replica.owns(due.unit):
+            elif self._publisher.pause or not replica.owns(due.unit):
                 self._give_back(begun, due)
             else:
                 replica.feed()
@@ -184,63 +178,28 @@ class _Partitioned:
                     moved.append(due.unit)
             self._plan.reload(moved)
 
-    # -- publishing -----------------------------------------------------------------------------
-
     def _publish(self, due: Due, copy: str) -> bool:
         """Publish one message; False if that raised, and the tick stays open."""
         name = due.unit.entry
-        message = copy_of(
-            self._plan.entries[name], due, self._plan.fan(name), self._ledger.group, copy
-        )
-        self._refused = None
-        try:
-            producer = self.producer  # type: ignore[attr-defined]
-        except Exception as error:
-            logger.exception("beat: Connection error")
-            self._refused = error
-        else:
-            # What it swallows, apply_async has seen.
-            self.apply_entry(message, producer=producer)  # type: ignore[attr-defined]
-        if self._refused is None:
-            self._failures = 0
-            return True
-        self._failed(due, self._refused)
-        return False
+        entry, fan = self._plan.entries[name], self._plan.fan(name)
+        published = self._publisher.publish(copy_of(entry, due, fan, self._ledger.group, copy))
+        if published is Published.BROKER:
+            self._plan.agenda.put(due.unit, 0.0)
+        elif published is Published.REFUSED:
+            self._plan.agenda.failed(due.unit, self._plan.now())
+        return published is Published.YES
 
     def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
-        """Publish, and remember whether that was refused."""
+        """Publish an entry's message, and remember it if that raises."""
         try:
             return super().apply_async(entry, *args, **options)  # type: ignore[misc]
         except Exception as error:
-            self._refused = error.__cause__ or error.__context__ or error
+            if self._replica is not None:
+                self._publisher.refused(error)
             raise
 
-    def _failed(self, due: Due, error: BaseException) -> None:
-        self._disconnect()
-        if not isinstance(error, OperationalError | OSError):
-            # Not the broker's fault: this message only.
-            self._plan.agenda.failed(due.unit, self._plan.now())
-            return
-        self._plan.agenda.put(due.unit, 0.0)
-        pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1)) if self._failures else 0.0
-        self._failures = min(self._failures + 1, 16)
-        # Also ends this pass, so that a broker that hangs is met once in it.
-        self._resume = clock.monotonic() + max(pause, 0.001)
-
-    def _disconnect(self) -> None:
-        self.__dict__.pop("producer", None)
-        connection = self.__dict__.pop("connection", None)
-        if connection is not None:
-            # Without a farewell: the other end may not answer.
-            connection.collect()
-
     def _ensure_connected(self) -> Any:
-        # Celery tries a hundred times here. A loop that waits for its broker would look as if it
-        # had stalled; so it tries each of its brokers and looks again in its next pass.
-        connection = self.connection  # type: ignore[attr-defined]
-        return connection.ensure_connection(
-            max_retries=max(1, len(connection.alt)), interval_start=0, interval_step=0
-        )
+        return connect(self.connection)  # type: ignore[attr-defined]
 
 
 class _Memory(dict[str, Any]):

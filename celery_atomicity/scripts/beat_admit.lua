@@ -8,7 +8,8 @@ if chosen and chosen ~= '' then
   return chosen == ARGV[3] and 1 or 0
 end
 -- Recorded, and nobody began it a second time: no other copy exists, nor will there be one.
-if not chosen and redis.call('HGET', KEYS[2], 'last:' .. ARGV[1]) ~= ARGV[2] then
+local last = redis.call('HGET', KEYS[2], 'last:' .. ARGV[1])
+if not chosen and last and last ~= ARGV[2] then
   return 1
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])

@@ -151,7 +151,9 @@ def test_all_it_keeps_expires(ledger, clients, group):
     [begun] = ledger.claim([Claim(A, NOW, "two")])
     admits(clients, tick_of(group, begun.claim))
 
-    lives = {key: clients.command("PTTL", key) for key in clients.command("KEYS", f"atom:{group}:*")}
+    lives = {
+        key: clients.command("PTTL", key) for key in clients.command("KEYS", f"atom:{group}:*")
+    }
 
     assert len(lives) == 3
     assert all(0 < life <= RECORD_LIFE for life in lives.values())
@@ -283,36 +285,43 @@ class Beats(RuleBasedStateMachine):
     beat = st.integers(0, 2)
 
     @rule(n=beat)
-    def begin(self, n):
+    def go_on(self, n):
         beat = self.beats[n]
+        if beat.begun is None:
+            self.begin(beat)
+        elif not beat.published:
+            self.publish(beat)
+        else:
+            self.settle(beat)
+
+    @rule(n=beat)
+    def go_through(self, n):
+        for _ in range(3):
+            self.go_on(n)
+
+    def begin(self, beat):
         beat.published = False
         [beat.begun] = beat.ledger.claim([Claim(A, beat.last, f"copy {next(self.copies)}")])
         if beat.begun is None:
             [beat.last] = beat.ledger.load({A: 0}).values()
 
-    @precondition(lambda self: any(beat.begun for beat in self.beats))
-    @rule(n=beat)
-    def publish(self, n):
-        beat = self.beats[n]
-        if beat.begun and not beat.published:
-            beat.published = True
-            self.queue.append(tick_of(self.group, beat.begun.claim))
+    def publish(self, beat):
+        beat.published = True
+        self.queue.append(tick_of(self.group, beat.begun.claim))
+
+    def settle(self, beat):
+        [done] = beat.ledger.settle([Outcome(beat.begun, beat.last + 10)], 0)
+        if done:
+            self.settled.append(beat.last)
+        [beat.last] = beat.ledger.load({A: 0}).values()
+        beat.begun = None
 
     @rule(n=beat)
     def publish_and_raise(self, n):
         """The message went out, and the beat does not know."""
-        self.publish(n)
-        self.beats[n].begun = None
-
-    @rule(n=beat)
-    def settle(self, n):
         beat = self.beats[n]
-        if beat.begun and beat.published:
-            last = beat.last + 10
-            [done] = beat.ledger.settle([Outcome(beat.begun, last)], 0)
-            if done:
-                self.settled.append(beat.last)
-            [beat.last] = beat.ledger.load({A: 0}).values()
+        if beat.begun and not beat.published:
+            self.publish(beat)
             beat.begun = None
 
     @rule(n=beat)

@@ -1,0 +1,91 @@
+"""Publishing by a scheduler of Celery's, with an account of whether it was done."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from celery.utils.log import get_logger
+from kombu.exceptions import OperationalError
+
+from celery_atomicity import clock
+
+logger = get_logger(__name__)
+
+# The longest pause between two tries of a broker that is away; the first one follows at once.
+LONGEST_PAUSE = 5.0  # seconds
+
+
+class Published(Enum):
+    """What became of a message."""
+
+    YES = "published"
+    BROKER = "the broker is away"
+    REFUSED = "something is wrong with this message"
+
+
+class Publisher:
+    """
+    Publishes what *scheduler* would, by its own methods, so that what hooks into them goes on.
+
+    Those log what was raised and keep it to themselves; so the scheduler tells `refused` of it.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.error: BaseException | None = None
+        self._failures = 0
+        self._resume = 0.0  # on clock.monotonic
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which the broker is left alone."""
+        return max(0.0, self._resume - clock.monotonic())
+
+    def refused(self, error: BaseException) -> None:
+        """Publishing raised *error*."""
+        # The scheduler wraps what it got in an error of its own.
+        self.error = error.__cause__ or error.__context__ or error
+
+    def publish(self, message: Any) -> Published:
+        """Publish the message of an entry; blocks for as long as the broker's client does."""
+        self.error = None
+        try:
+            producer = self.scheduler.producer
+        except Exception as error:
+            logger.exception("beat: Connection error")
+            self.error = error
+        else:
+            self.scheduler.apply_entry(message, producer=producer)
+        if self.error is None:
+            self._failures = 0
+            return Published.YES
+        # Whatever it was, the connection is no longer trusted.
+        self.disconnect()
+        if not isinstance(self.error, OperationalError | OSError):
+            return Published.REFUSED
+        # Also ends the pass that met it, so that a broker that hangs is met once in each.
+        pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1)) if self._failures else 0.001
+        self._failures = min(self._failures + 1, 16)
+        self._resume = clock.monotonic() + pause
+        return Published.BROKER
+
+    def disconnect(self) -> None:
+        """Drop the connection; the next message makes another."""
+        self.scheduler.__dict__.pop("producer", None)
+        connection = self.scheduler.__dict__.pop("connection", None)
+        if connection is not None:
+            # Without a farewell: the other end may not answer.
+            connection.collect()
+
+
+def connect(connection: Any) -> Any:
+    """
+    Connect to the first broker that answers, trying each of them.
+
+    Celery's beat tries a hundred times. A loop that waits for its broker would look as if it had
+    stalled; this one looks again in its next pass.
+    """
+    return connection.ensure_connection(
+        max_retries=max(1, len(connection.alt)), interval_start=0, interval_step=0
+    )
