@@ -51,3 +51,8 @@ def utc(seconds: float) -> str:
 def wait(event: threading.Event, seconds: float | None) -> bool:
     """Wait for *event*, at most *seconds* (``None``: without end); whether it was set."""
     return event.wait(None if seconds is None else max(0.0, seconds))
+
+
+def sleep(seconds: float) -> None:
+    """Wait *seconds*, where nothing can end the wait but an exception."""
+    time.sleep(max(0.0, seconds))

@@ -12,6 +12,6 @@ One set of clients per process, and the only place that knows redis-py.
 from celery_atomicity.connection.clients import Clients
 from celery_atomicity.connection.question import Reply
 from celery_atomicity.connection.resp import ErrorReply
-from celery_atomicity.connection.script import Script
+from celery_atomicity.connection.script import Call, Script
 
-__all__ = ["Clients", "ErrorReply", "Reply", "Script"]
+__all__ = ["Call", "Clients", "ErrorReply", "Reply", "Script"]

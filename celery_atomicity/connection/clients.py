@@ -15,7 +15,7 @@ from celery_atomicity.errors import NotConfigured, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from celery_atomicity.connection.script import Script
+    from celery_atomicity.connection.script import Call, Script
     from celery_atomicity.connection.server import Server
     from celery_atomicity.settings import Settings
 
@@ -61,9 +61,7 @@ class Clients:
             raise _unavailable(self._server(), reply.value)
         return reply
 
-    def ask_many(
-        self, calls: Sequence[tuple[Script, Sequence[str], Sequence[Argument]]]
-    ) -> list[Reply]:
+    def ask_many(self, calls: Sequence[Call]) -> list[Reply]:
         """
         Run several scripts on the first address in one round trip.
 
@@ -84,7 +82,7 @@ class Clients:
 
     def ask_each(
         self,
-        calls: Sequence[Sequence[tuple[Script, Sequence[str], Sequence[Argument]]]],
+        calls: Sequence[Sequence[Call]],
         *,
         decided: Callable[[list[Reply | None]], bool],
     ) -> list[Reply | None]:
@@ -117,6 +115,7 @@ class Clients:
                 for index, (script, keys, arguments) in enumerate(its)
             }
             exchange.send(server, question, commands)
+        question.look()
         exchange.read_until_done(question)
         return list(question.replies)
 

@@ -54,6 +54,10 @@ class Question:
             return
         self.replies[index] = Reply(value, self.sent, clock.monotonic(), run)
         self._missing -= 1
+        self.look()
+
+    def look(self) -> None:
+        """See whether it is decided; a question that needs no answer is so from the start."""
         if not self._missing or (self._decided is not None and self._decided(self.replies)):
             self.done = True
             self.wake()

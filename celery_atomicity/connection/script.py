@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from celery_atomicity.connection.resp import Argument, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+# A script with its keys and arguments.
+Call: TypeAlias = "tuple[Script, Sequence[str], Sequence[Argument]]"
 
 
 class Command(NamedTuple):

@@ -55,14 +55,16 @@ class Link:
 
     Attributes:
         run: What distinguishes this run of the server from any other.
+        sits_out: Seconds, from when it was connected, for which the server grants no lease.
     """
 
-    def __init__(self, connection: Any, run: str, *, tls: bool) -> None:
+    def __init__(self, connection: Any, run: str, *, tls: bool, sits_out: float) -> None:
         # redis-py's object is kept because it owns the socket: when it goes, the socket closes.
         self._connection = connection
         self.socket: socket.socket = connection._sock  # noqa: SLF001 - there is no public way to it
         self.run = run
         self.tls = tls
+        self.sits_out = sits_out
         self._pending: deque[Receiver] = deque()
         self._reader = Reader()
         # Two readers at once happen only when one was taken for lost; see the exchange.
@@ -163,12 +165,12 @@ class Server:
         try:
             connection = self._connection()
             connection.connect()
-            run = self._arrive(connection)
+            run, sits_out = self._arrive(connection)
         except (RedisError, OSError, ValueError, UnicodeError) as error:
             if connection is not None:
                 connection.disconnect()
             raise ConnectionError(_explain(error)) from error
-        return Link(connection, run, tls=self.address.tls is not None)
+        return Link(connection, run, tls=self.address.tls is not None, sits_out=sits_out)
 
     def connected(self, link: Link) -> None:
         """Take over a fresh link."""
@@ -182,6 +184,14 @@ class Server:
                 extra={"address": str(self.address)},
             )
         self.error = None
+        if link.sits_out > 0:
+            logger.warning(
+                "The arbiter at %s has restarted or failed over and may have lost leases; "
+                "for %.1f s more it only renews those that are held",
+                self.address,
+                link.sits_out,
+                extra={"address": str(self.address), "seconds": link.sits_out},
+            )
 
     def failed(self, error: Exception, now: float) -> None:
         """Note that the server did not serve; one warning an outage."""
@@ -203,9 +213,9 @@ class Server:
             self.link = None
         self.connecting = False
 
-    def _arrive(self, connection: Any) -> str:
+    def _arrive(self, connection: Any) -> tuple[str, float]:
         """
-        The server's run; refuses what is unfit, and has a restart noticed (LOCK-11).
+        The server's run, and for how long it grants no lease yet (LOCK-11); refuses the unfit.
 
         A user without the right to INFO gets a name of our own for each connection: every
         reconnect then counts as a restart for slots, and none is noticed for locks.
@@ -218,20 +228,12 @@ class Server:
             )
         run = info.get("run_id")
         if run is None:
-            return f"unknown-{uuid.uuid4().hex}"
+            return f"unknown-{uuid.uuid4().hex}", 0.0
         uptime = int(info.get("uptime_in_seconds", 0)) * 1000
         arguments = (run, uptime, round(self._grace * 1000))
         connection.send_command("EVAL", ARRIVE.source, 1, keys.MARKER, *arguments)
         sits_out = connection.read_response()
-        if sits_out > 0:
-            logger.warning(
-                "The arbiter at %s has restarted or failed over and may have lost leases; "
-                "for %.1f s more it only renews those that are held",
-                self.address,
-                sits_out / 1000,
-                extra={"address": str(self.address), "seconds": sits_out / 1000},
-            )
-        return run
+        return run, sits_out / 1000
 
     def _connection(self) -> Any:
         """A connection of redis-py's, not yet connected."""

@@ -18,9 +18,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
+from celery_atomicity.primitives.holding import LIVE_MS, RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from celery_atomicity.connection import Call
 
 #: How many children have a page, and how large it is. What has never been written costs nothing.
 PAGES = 1024
@@ -52,6 +55,11 @@ class Legacy:
     id: str
     places: tuple[str, ...]
     until: float = 0.0
+
+    def release(self) -> Call:
+        """What lets it go, as its holder would have."""
+        keep = max(0.0, self.until - clock.monotonic())
+        return RELEASE, self.places, [self.id, round(keep * 1000), LIVE_MS]
 
 
 class Estate:
@@ -149,3 +157,26 @@ def _get(memory: mmap.mmap, base: int) -> bytes:
     length = int.from_bytes(head[:4], "little")
     text = memory[base + _TEXT : base + _TEXT + min(length, _ROOM)]
     return text if zlib.crc32(text) == int.from_bytes(head[4:], "little") else b""
+
+
+_current: Estate | None = None
+
+
+def found(index: Callable[[], int | None]) -> Estate:
+    """The estate of this process and all that it forks from now on; made once."""
+    global _current  # noqa: PLW0603 - what a fork shares belongs to the process, not to an object
+    if _current is None:
+        _current = Estate(index)
+    return _current
+
+
+def note(lease_id: str, places: tuple[str, ...], min_hold: float | None) -> None:
+    """Write down what this process may come to hold, if there is somebody to read it."""
+    if _current is not None:
+        _current.note(lease_id, places, min_hold)
+
+
+def strike(lease_id: str) -> None:
+    """Strike out what this process does not hold any more."""
+    if _current is not None:
+        _current.strike(lease_id)

@@ -13,7 +13,8 @@ the smaller one. The rules:
   thereby fill the gaps that others left. A longer one means that the fleet was held up: the task is
   promised another place, at the end, so that those whose places come now keep them. Unless it is
   the very next to start: then it comes again a little later and keeps its promise, since a place
-  at the end would leave a hole as wide as the rate is slow.
+  at the end would leave a hole as wide as the rate is slow. This it may do once, or those who meet
+  would all come again and again.
 - **Late.** Who was charged and slept too long (a frozen process) must be judged again, because its
   start would fall into somebody else's time.
 - **Several limits.** All are charged, or none. A place is promised by the limit that has the
@@ -51,6 +52,9 @@ SHORT = 20.0
 
 # Milliseconds that one who has come back may sleep, charged.
 SLEEP = 500.0
+
+# What a promise ends in once its owner was told to come again.
+_AGAIN = "*"
 
 _NOTATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:/\s*([smhd])\s*)?\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -131,17 +135,17 @@ class Debts:
     What stands under a key; times in milliseconds on the server's clock.
 
     Args:
-        started: Units that have started.
-        promised: Units that have a place.
-        held: How long nothing starts.
+        started: Units that the last start leaves, of all that were charged; they drain from it on.
+        ahead: How far ahead of *at* that start lies.
+        promised: Units that have a place or have started; they drain from *at* on.
         at: When all this was true.
         rate: Units a millisecond, of the last call.
         born: When this state was made, as the server writes it.
     """
 
     started: float
+    ahead: float
     promised: float
-    held: float
     at: float
     rate: float
     born: str
@@ -165,13 +169,24 @@ class Answer:
         kind: What to do.
         wait: Milliseconds.
         which: The index of the question that decided it; -1 for a start.
-        born: Of each key's state.
+        born: When the state of each key was made.
     """
 
     kind: Kind
     wait: float
     which: int
     born: tuple[str, ...]
+
+    def promises(self, questions: Sequence[Question], brought: Mapping[str, str]) -> dict[str, str]:
+        """What one who was answered so is to bring when it comes back, having *brought* that."""
+        keys = [question.limit.key for question in questions]
+        if self.kind is Kind.START:
+            return dict(zip(keys, self.born, strict=True))
+        if self.kind is Kind.PLACE:
+            return {keys[self.which]: self.born[self.which]}
+        if self.kind is Kind.AGAIN:
+            return {key: token.rstrip(_AGAIN) + _AGAIN for key, token in brought.items()}
+        return {}
 
 
 def judge(
@@ -192,37 +207,40 @@ def judge(
     Returns:
         The answer, and what stands under the keys from now on.
     """
-    tokens = [promises.get(question.limit.key, "") for question in questions]
+    brought = [promises.get(question.limit.key, "") for question in questions]
+    tokens = [token.rstrip(_AGAIN) for token in brought]
     back = any(tokens)
     debts = [
-        _noticing_loss(_drained(state, question.limit, now), question.limit, token)
-        for state, question, token in zip(states, questions, tokens, strict=True)
+        _drained(state, question.limit, now)
+        for state, question in zip(states, questions, strict=True)
     ]
+    if any(token and token != each.born for token, each in zip(tokens, debts, strict=True)):
+        debts = [
+            _after_loss(each, question.limit)
+            for each, question in zip(debts, questions, strict=True)
+        ]
     born = tuple(each.born for each in debts)
     untouched = [None if state is None else each for state, each in zip(states, debts, strict=True)]
 
-    waits = [
-        _wait(each, question.limit, each.started if back else each.promised)
-        for each, question in zip(debts, questions, strict=True)
-    ]
+    due = _start if back else _place
+    waits = [due(each, question.limit) for each, question in zip(debts, questions, strict=True)]
     late = [i for i, wait in enumerate(waits) if wait > questions[i].patience]
     if not late:
+        start = max(waits)
         charged = [
-            _charged(each, question.limit.cost, was_promised=bool(token))
+            _charged(each, question.limit, start, was_promised=bool(token))
             for each, question, token in zip(debts, questions, tokens, strict=True)
         ]
-        return Answer(Kind.START, max(waits), -1, born), list(charged)
+        return Answer(Kind.START, start, -1, born), list(charged)
 
     worst = max(late, key=waits.__getitem__)
     limit = questions[worst].limit
     next_to_start = limit.cost / _per_ms(limit)
-    if tokens[worst] and waits[worst] <= min(questions[worst].longest, next_to_start):
+    once = not brought[worst].endswith(_AGAIN)
+    if tokens[worst] and once and waits[worst] <= min(questions[worst].longest, next_to_start):
         return Answer(Kind.AGAIN, waits[worst], worst, born), list(debts)
 
-    places = [
-        _wait(each, question.limit, each.promised)
-        for each, question in zip(debts, questions, strict=True)
-    ]
+    places = [_place(each, question.limit) for each, question in zip(debts, questions, strict=True)]
     worst = max(range(len(places)), key=places.__getitem__)
     if places[worst] > questions[worst].longest:
         return Answer(Kind.REFUSED, places[worst], worst, born), untouched
@@ -246,35 +264,40 @@ def _drained(state: Debts | None, limit: Limit, now: float) -> Debts:
         return Debts(0.0, 0.0, 0.0, now, rate, f"{now:.17g}")
     # A clock that stepped back drains nothing, and counts from where it stands now.
     elapsed = max(0.0, now - state.at)
-    # What is held back was turned into units at the rate of then.
-    change = (rate - state.rate) * state.held - rate * elapsed
-    started = max(0.0, state.started + change)
-    promised = max(started, state.promised + change)
-    return Debts(started, promised, max(0.0, state.held - elapsed), now, rate, state.born)
+    started = max(0.0, state.started - rate * max(0.0, elapsed - state.ahead))
+    ahead = max(0.0, state.ahead - elapsed)
+    # The part of the promises that only covers the time ahead was counted at the rate of then.
+    promised = state.promised + (rate - state.rate) * state.ahead - rate * elapsed
+    return Debts(started, ahead, max(started + rate * ahead, promised), now, rate, state.born)
 
 
-def _noticing_loss(debts: Debts, limit: Limit, token: str) -> Debts:
-    if not token or token == debts.born:
-        return debts
+def _after_loss(debts: Debts, limit: Limit) -> Debts:
     left = SLEEP - max(0.0, debts.at - float(debts.born))
     return _held(debts, limit, left) if left > 0 else debts
 
 
 def _held(debts: Debts, limit: Limit, ms: float) -> Debts:
-    started = max(debts.started, limit.burst - limit.cost + _per_ms(limit) * ms)
-    return replace(
-        debts,
-        held=max(debts.held, ms),
-        started=started,
-        promised=max(debts.promised, started),
-    )
+    rate = _per_ms(limit)
+    left = debts.started - rate * max(0.0, ms - debts.ahead)
+    started, ahead = max(0.0, left, limit.burst - limit.cost), max(debts.ahead, ms)
+    promised = max(debts.promised, started + rate * ahead)
+    return replace(debts, started=started, ahead=ahead, promised=promised)
 
 
-def _wait(debts: Debts, limit: Limit, level: float) -> float:
-    return max(0.0, debts.held, (level + limit.cost - limit.burst) / _per_ms(limit))
+def _start(debts: Debts, limit: Limit) -> float:
+    """How long until there is room in what has started: never before a start that is charged."""
+    return debts.ahead + max(0.0, (debts.started + limit.cost - limit.burst) / _per_ms(limit))
 
 
-def _charged(debts: Debts, cost: float, *, was_promised: bool) -> Debts:
-    started = debts.started + cost
-    promised = debts.promised if was_promised else debts.promised + cost
-    return replace(debts, started=started, promised=max(started, promised))
+def _place(debts: Debts, limit: Limit) -> float:
+    """How long until there is room in what is promised, too."""
+    promised = (debts.promised + limit.cost - limit.burst) / _per_ms(limit)
+    return max(_start(debts, limit), promised)
+
+
+def _charged(debts: Debts, limit: Limit, start: float, *, was_promised: bool) -> Debts:
+    rate = _per_ms(limit)
+    started = max(0.0, debts.started - rate * (start - debts.ahead)) + limit.cost
+    promised = debts.promised if was_promised else debts.promised + limit.cost
+    promised = max(started + rate * start, promised)
+    return replace(debts, started=started, ahead=start, promised=promised)

@@ -36,14 +36,12 @@ class Standing:
         burst: Units, as of the last call.
         behind: Seconds until one who arrived now would start.
         waiting: Units that have a place and have not started.
-        held: Seconds for which it is held back.
     """
 
     rate: float
     burst: float
     behind: float
     waiting: float
-    held: float
 
 
 class Rates:
@@ -70,7 +68,7 @@ class Rates:
 
         Args:
             questions: The limits, no key twice.
-            promises: What an earlier answer promised: each key with the *born* of its state.
+            promises: What an earlier answer promised.
 
         Returns:
             A START is to be made now. Of everything else, when to come back.
@@ -79,8 +77,9 @@ class Rates:
             NotConfigured: There is no arbiter.
             Unavailable: It did not answer; whether anything was charged is not known.
         """
+        promises = promises or {}
         while True:
-            answer, sent, quickest = self._judge(questions, promises or {})
+            answer, sent, quickest = self._judge(questions, promises)
             if answer.kind is not Kind.START:
                 return answer
             seconds = answer.wait / 1000.0
@@ -89,8 +88,7 @@ class Rates:
                 clock.wait(threading.Event(), seconds)
             if clock.monotonic() - sent - seconds <= LATE + quickest:
                 return answer
-            keys = [question.limit.key for question in questions]
-            promises = dict(zip(keys, answer.born, strict=True))
+            promises = answer.promises(questions, promises)
 
     def hold_back(self, limits: Sequence[Limit], seconds: float) -> None:
         """
@@ -114,22 +112,21 @@ class Rates:
             Unavailable: It did not answer.
         """
         name = rate_key(self._group, key)
-        fields = self._clients.command("HMGET", name, "s", "p", "h", "a", "r", "b")
+        fields = self._clients.command("HMGET", name, "s", "e", "p", "a", "r", "b")
         stamp = cast("list[bytes]", self._clients.command("TIME"))
         try:
-            started, promised, held, at, rate, burst = map(float, cast("list[bytes]", fields))
+            started, ahead, promised, at, rate, burst = map(float, cast("list[bytes]", fields))
         except (TypeError, ValueError):  # not there, or nothing that makes sense
             return None
         elapsed = max(0.0, int(stamp[0]) * 1000.0 + int(stamp[1]) / 1000.0 - at)
-        promised = max(0.0, promised - rate * elapsed)
-        started = max(0.0, started - rate * elapsed)
-        held = max(0.0, held - elapsed)
+        started = max(0.0, started - rate * max(0.0, elapsed - ahead))
+        ahead = max(0.0, ahead - elapsed)
+        promised = max(started + rate * ahead, promised - rate * elapsed)
         return Standing(
             rate=rate * 1000.0,
             burst=burst,
-            behind=max(held, (promised + 1.0 - burst) / rate, 0.0) / 1000.0,
-            waiting=promised - started,
-            held=held / 1000.0,
+            behind=max(ahead, (promised + 1.0 - burst) / rate, 0.0) / 1000.0,
+            waiting=max(0.0, promised - started - rate * ahead),
         )
 
     def _judge(

@@ -1,29 +1,30 @@
 -- rate: start now, be given a place in time, or be refused, under several limits at once.
 -- KEYS a hash each, on the server's clock, times in ms:
---   s started and p promised, in units that drain at the rate; p is never below s
---   h nothing starts for so long; a when all this was true; r rate, b burst of the last call
+--   e how far ahead the last start lies that was charged; s units that it leaves started, which
+--     drain at the rate from then on; p promised units, which drain from now on
+--   a when all this was true; r rate, b burst of the last call
 --   o when the hash was made: a promise of an earlier one is a sign that data was lost
 -- ARGV[1] hold back for so long, 0: judge     ARGV[2] how long one that was charged may sleep
--- ARGV[3..], six a key: rate per ms, burst, cost, token ('' or the o of the promise),
---   how long a wait may be slept out, how far a place may lie (below 0: no place is given)
+-- ARGV[3..], six a key: rate per ms, burst, cost, token ('' or the o of the promise, with a '*'
+--   if it was told to come again), how long a wait may be slept out, how far a place may lie (below 0: none)
 -- returns { 1 start | 2 a place | 3 come again, keeping the promise | 0 refused, wait as text,
 --   which key decided, from 1, the o of each key ... }
 -- The rules and their reasons are those of primitives/rate.py, which a test holds this to.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
-local back, sleepers = false, tonumber(ARGV[2])
+local back, lost = false, false
 local limits = {}
 
 local function text(number) return string.format('%.17g', number) end
 
 local function hold(it, ms)
-  it.h = math.max(it.h, ms)
-  it.s = math.max(it.s, it.burst - it.cost + it.rate * ms)
-  it.p = math.max(it.p, it.s)
+  it.s = math.max(0, it.s - it.rate * math.max(0, ms - it.e), it.burst - it.cost)
+  it.e = math.max(it.e, ms)
+  it.p = math.max(it.p, it.s + it.rate * it.e)
 end
 
 local function recall(key)
-  local state = redis.pcall('HMGET', key, 's', 'p', 'h', 'a', 'r', 'o')
+  local state = redis.pcall('HMGET', key, 's', 'e', 'p', 'a', 'r', 'o')
   if state.err then
     if not string.find(state.err, 'WRONGTYPE', 1, true) then error(state.err, 0) end
     redis.call('DEL', key)
@@ -43,39 +44,37 @@ local function load(i)
   local at = 6 * i - 3
   local it = {
     rate = tonumber(ARGV[at]), burst = tonumber(ARGV[at + 1]), cost = tonumber(ARGV[at + 2]),
-    token = ARGV[at + 3], patience = tonumber(ARGV[at + 4]), longest = tonumber(ARGV[at + 5]),
-    s = 0, p = 0, h = 0, born = text(now),
+    token = (string.gsub(ARGV[at + 3], "%*$", "")), patience = tonumber(ARGV[at + 4]),
+    longest = tonumber(ARGV[at + 5]),
+    s = 0, e = 0, p = 0, born = text(now),
   }
   local was, born = recall(KEYS[i])
   if was then
     local elapsed = math.max(0, now - was[4])
-    local change = (it.rate - was[5]) * was[3] - it.rate * elapsed
     it.known, it.born = true, born
-    it.h = math.max(0, was[3] - elapsed)
-    it.s = math.max(0, was[1] + change)
-    it.p = math.max(it.s, was[2] + change)
+    it.s = math.max(0, was[1] - it.rate * math.max(0, elapsed - was[2]))
+    it.e = math.max(0, was[2] - elapsed)
+    it.p = math.max(it.s + it.rate * it.e,
+      was[3] + (it.rate - was[5]) * was[2] - it.rate * elapsed)
   end
-  if it.token ~= '' then
-    back = true
-    if it.token ~= it.born then
-      local left = sleepers - math.max(0, now - tonumber(it.born))
-      if left > 0 then hold(it, left) end
-    end
-  end
+  back = back or it.token ~= ''
+  lost = lost or it.token ~= '' and it.token ~= it.born
   return it
 end
 
-local function wait(it, level)
-  return math.max(0, it.h, (level + it.cost - it.burst) / it.rate)
+local function start_of(it) return it.e + math.max(0, (it.s + it.cost - it.burst) / it.rate) end
+
+local function place_of(it)
+  return math.max(start_of(it), (it.p + it.cost - it.burst) / it.rate)
 end
 
 local function answer(kind, ms, which)
   local reply = { kind, text(ms), which }
   for i, it in ipairs(limits) do
     if kind ~= 0 or it.known then
-      redis.call('HSET', KEYS[i], 's', text(it.s), 'p', text(it.p), 'h', text(it.h),
+      redis.call('HSET', KEYS[i], 's', text(it.s), 'e', text(it.e), 'p', text(it.p),
         'a', text(now), 'r', text(it.rate), 'b', text(it.burst), 'o', it.born)
-      local ttl = math.min(2 ^ 53, math.ceil(it.p / it.rate + it.h) + 10000)
+      local ttl = math.min(2 ^ 53, math.ceil(it.p / it.rate) + 10000)
       redis.call('PEXPIRE', KEYS[i], string.format('%.0f', ttl))
     end
     reply[3 + i] = it.born
@@ -84,6 +83,12 @@ local function answer(kind, ms, which)
 end
 
 for i = 1, #KEYS do limits[i] = load(i) end
+if lost then
+  for _, it in ipairs(limits) do
+    local left = ARGV[2] - math.max(0, now - tonumber(it.born))
+    if left > 0 then hold(it, left) end
+  end
+end
 
 local held = tonumber(ARGV[1])
 if held > 0 then
@@ -93,24 +98,26 @@ end
 
 local start, worst, longest = 0, 0, 0
 for i, it in ipairs(limits) do
-  local ms = wait(it, back and it.s or it.p)
+  local ms = back and start_of(it) or place_of(it)
   start = math.max(start, ms)
   if ms > it.patience and ms > longest then worst, longest = i, ms end
 end
 if worst == 0 then
   for _, it in ipairs(limits) do
-    it.s = it.s + it.cost
-    it.p = math.max(it.s, it.token == '' and it.p + it.cost or it.p)
+    it.s = math.max(0, it.s - it.rate * (start - it.e)) + it.cost
+    it.e = start
+    it.p = math.max(it.s + it.rate * it.e, it.token == '' and it.p + it.cost or it.p)
   end
   return answer(1, start, 0)
 end
 local it = limits[worst]
-if it.token ~= '' and longest <= math.min(it.longest, it.cost / it.rate) then
+local once = string.sub(ARGV[6 * worst], -1) ~= '*'
+if it.token ~= '' and once and longest <= math.min(it.longest, it.cost / it.rate) then
   return answer(3, longest, worst)
 end
 worst, longest = 1, -1
 for i, it in ipairs(limits) do
-  local ms = wait(it, it.p)
+  local ms = place_of(it)
   if ms > longest then worst, longest = i, ms end
 end
 if longest > limits[worst].longest then return answer(0, longest, worst) end

@@ -1,0 +1,281 @@
+"""Getting a lease: asking, standing in line, and giving back what a failed attempt took."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import TYPE_CHECKING, cast
+
+from celery_atomicity import clock, keys
+from celery_atomicity.connection import ErrorReply, Script
+from celery_atomicity.errors import LockTimeout, Unavailable
+from celery_atomicity.primitives import quorum
+from celery_atomicity.primitives.holding import LIVE_MS, Holding, release_call
+from celery_atomicity.primitives.lease import let_go, shown
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from celery_atomicity.connection import Call, Clients, Reply
+    from celery_atomicity.connection.mailbox import Mailbox
+    from celery_atomicity.primitives.holding import Terms
+
+ACQUIRE = Script("acquire")
+RAISE = Script("raise")
+
+# A waiter shows up at least this often, in seconds; a server passes over one it has not seen for
+# four times as long.
+REFRESH = 1.0
+
+# Pauses between attempts that nobody can ring us for (no line, a split vote), in seconds, each a
+# random one of up to twice the last.
+SHORTEST, LONGEST = 0.01, 1.0
+
+# A pause that ends with the holder's ttl ends this much later, so that the server has noticed.
+AFTER = 0.002
+
+# Rounds of raising a fence that others raise at the same time, before the attempt counts as failed.
+ROUNDS = 5
+
+
+class Acquisition:
+    """
+    One caller's way to one lease, under one id from the first request to the last.
+
+    A request whose answer was lost is asked again with the same id and is given what it already
+    has, so nobody waits for itself.
+    """
+
+    def __init__(self, clients: Clients, mailbox: Mailbox, terms: Terms) -> None:
+        self.id = secrets.token_hex(16)
+        self.value = f"{self.id} {terms.holder}, since {clock.utc(clock.wall())}"
+        self._clients = clients
+        self._mailbox = mailbox
+        self._terms = terms
+        self._grace_ms = round(clients.settings.grace * 1000)
+        self._ring: threading.Event | None = None
+        self._leftover = False
+        self._pause = SHORTEST
+
+    def run(self, wait: float | None) -> Holding:
+        """
+        Wait until the lease is granted: *wait* seconds at the most, None without limit, 0 not.
+
+        Raises:
+            LockTimeout: It was not granted in time.
+        """
+        began = clock.monotonic()
+        holding = None
+        try:
+            while True:
+                outcome, holding = self._attempt(stand_in_line=wait != 0)
+                if holding is not None:
+                    return holding
+                waited = clock.monotonic() - began
+                left = None if wait is None else wait - waited
+                if left is not None and left <= 0:
+                    break
+                self._wait(outcome, left)
+        finally:
+            # Also when a time limit or a revoke struck in mid-request: nothing may stay behind.
+            self._clean_up(granted=holding is not None)
+        raise self._timeout(outcome, waited)
+
+    # -- one attempt ----------------------------------------------------------------------------
+
+    def _attempt(self, *, stand_in_line: bool) -> tuple[quorum.Outcome, Holding | None]:
+        answers = None
+        if self._ring is not None:
+            self._ring.clear()
+            answers = self._ask_first()
+            if answers is not None and not answers.outcome.granted:
+                return answers.outcome, None
+        if answers is None or self._clients.count > 1:
+            answers = self._ask_all()
+        holding = self._grant(answers)
+        if holding is not None:
+            return answers.outcome, holding
+        first = answers.votes[0]
+        if first is None or first.verdict is not quorum.Verdict.GRANTED:
+            # What a minority gave goes back before any pause. Whoever has the first address may
+            # keep it: nobody else can have that, and they give the others back.
+            self._give_back()
+            if stand_in_line and self._ring is None and first is not None:
+                self._stand_in_line()
+        return answers.outcome, None
+
+    def _ask_first(self) -> _Answers | None:
+        """Whether it is our turn, from the address that keeps the line; None if it is silent."""
+        self._leftover = True
+        sent = clock.monotonic()
+        try:
+            reply = self._clients.ask(*self._call(self._mailbox.channel))
+        except Unavailable:
+            return None
+        answers = _Answers([reply], sent)
+        return None if answers.votes[0] is None else answers
+
+    def _ask_all(self) -> _Answers:
+        """What each address says, as far as it matters."""
+        self._leftover = True
+        sent = clock.monotonic()
+        replies = self._clients.ask_each(
+            [[self._call("")]] * self._clients.count, decided=_is_decided
+        )
+        answers = _Answers(replies, sent)
+        self._leftover = self._ring is not None or any(
+            vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
+        )
+        return answers
+
+    def _grant(self, answers: _Answers) -> Holding | None:
+        """The lease that *answers* amount to, unless it took too long to get."""
+        if not answers.outcome.granted:
+            return None
+        fence = self._agree_on_fence(answers.outcome, answers.votes)
+        if not fence:
+            return None
+        holding = Holding(
+            self._terms, self.id, self.value, fence=fence, sent=answers.sent, runs=answers.runs
+        )
+        return None if holding.lost() else holding
+
+    def _call(self, ring: str) -> Call:
+        terms = self._terms
+        names = (keys.MARKER, keys.fence_key(terms.group), *terms.places)
+        ttl_ms = max(1, round(terms.ttl * 1000))
+        return ACQUIRE, names, [self.id, self.value, ttl_ms, self._grace_ms, ring, LIVE_MS]
+
+    def _agree_on_fence(self, outcome: quorum.Outcome, votes: Sequence[quorum.Vote | None]) -> int:
+        """A fence that a majority has stored for us; 0 if that cannot be had now."""
+        needed = quorum.majority(len(votes))
+        fence = outcome.fence
+        if quorum.agrees(votes, fence) >= needed:
+            return fence
+        for _ in range(ROUNDS):
+            stored = {
+                index
+                for index, vote in enumerate(votes)
+                if vote is not None and vote.fence == fence
+            }
+            lifted, highest = self._raise(fence, stored)
+            if lifted >= needed:
+                return fence
+            votes = []
+            fence = max(highest, fence) + 1
+        return 0
+
+    def _raise(self, fence: int, stored: set[int]) -> tuple[int, int]:
+        """Raise the last fence everywhere; how many have it for us now, and the highest met."""
+        needed = quorum.majority(self._clients.count)
+
+        def result(replies: list[Reply | None]) -> tuple[int, int]:
+            lifted, highest = set(stored), fence
+            for index, reply in enumerate(replies):
+                if reply is not None and isinstance(reply.value, list):
+                    done, last = cast("tuple[int, int]", reply.value)
+                    highest = max(highest, last)
+                    if done:
+                        lifted.add(index)
+            return len(lifted), highest
+
+        call: Call = (RAISE, [keys.fence_key(self._terms.group)], [fence])
+        replies = self._clients.ask_each(
+            [[call]] * self._clients.count, decided=lambda replies: result(replies)[0] >= needed
+        )
+        return result(replies)
+
+    # -- between attempts -----------------------------------------------------------------------
+
+    def _stand_in_line(self) -> None:
+        self._ring = self._mailbox.expect(self.id)
+        if self._ring is not None:
+            # The next attempt stands us there; it must not wait for a ring that cannot come yet.
+            self._ring.set()
+
+    def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
+        """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
+        if self._ring is None or outcome.granted or outcome.silent:
+            pause = self._backoff()
+        elif outcome.pause > 0:
+            pause = min(REFRESH, outcome.pause + AFTER)
+        else:
+            pause = REFRESH
+        pause = pause if left is None else min(pause, left)
+        if self._ring is None:
+            clock.sleep(pause)
+        else:
+            clock.wait(self._ring, pause)
+
+    def _backoff(self) -> float:
+        self._pause = min(LONGEST, 2 * self._pause)
+        return random.uniform(SHORTEST, self._pause)  # noqa: S311 - to part from others, no secret
+
+    def _give_back(self) -> None:
+        """Release what was taken, without waiting: whatever is asked next comes after it."""
+        if self._leftover:
+            let_go(self._clients, release_call(self._terms, self.id), at_once=True)
+            self._leftover = False
+
+    def _clean_up(self, *, granted: bool) -> None:
+        if self._ring is not None:
+            self._mailbox.forget(self.id)
+            self._ring = None
+        if self._leftover and not granted:
+            let_go(self._clients, release_call(self._terms, self.id))
+
+    def _timeout(self, outcome: quorum.Outcome, waited: float) -> LockTimeout:
+        terms = self._terms
+        holder = outcome.holder.partition(" ")[2] or None
+        if outcome.silent:
+            why = "too few of the addresses in atomicity_redis answered; check that they run"
+        elif holder is None:
+            why = "others are before us, or a server that restarted still grants nothing"
+        else:
+            why = f"it is held by {holder}, for {outcome.pause:.1f} s more unless renewed"
+        return LockTimeout(
+            f"{shown(terms.keys)} of group {terms.group!r} was not to be had within "
+            f"{waited:.2f} s: {why}.",
+            keys=terms.keys,
+            group=terms.group,
+            waited=waited,
+            holder=holder,
+            remaining=outcome.pause if holder else None,
+        )
+
+
+class _Answers:
+    """What the addresses said to one request, and what that comes to."""
+
+    def __init__(self, replies: Sequence[Reply | None], sent: float) -> None:
+        self.sent = sent
+        self.votes = [_vote(reply) for reply in replies]
+        self.outcome = quorum.judge(self.votes)
+
+        granted = quorum.Verdict.GRANTED
+        self.runs = [
+            reply.run if reply is not None and vote is not None and vote.verdict is granted else ""
+            for reply, vote in zip(replies, self.votes, strict=True)
+        ]
+
+
+def _is_decided(replies: Sequence[Reply | None]) -> bool:
+    missing = sum(reply is None for reply in replies)
+    return quorum.is_decided([_vote(reply) for reply in replies], missing)
+
+
+def _vote(reply: Reply | None) -> quorum.Vote | None:
+    """What one address said; None for silence, which an error or nonsense is as well."""
+    if reply is None or isinstance(reply.value, Exception | ErrorReply):
+        return None
+    try:
+        verdict, fence, pause_ms, holder = cast("tuple[int, int, int, bytes]", reply.value)
+        return quorum.Vote(
+            quorum.Verdict(verdict),
+            fence=int(fence),
+            pause=max(0, int(pause_ms)) / 1000,
+            holder=holder.decode("utf-8", "replace"),
+        )
+    except (TypeError, ValueError, AttributeError):
+        return None

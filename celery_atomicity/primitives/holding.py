@@ -1,0 +1,159 @@
+"""What is known of one lease: its terms, its deadline, and what each address last said of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from celery_atomicity import clock, keys
+from celery_atomicity.connection import Script
+from celery_atomicity.primitives import quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from celery_atomicity.connection import Call, Reply
+    from celery_atomicity.primitives.lease import Lease
+
+RENEW = Script("renew")
+RELEASE = Script("release")
+
+# A lease is renewed at this fraction of its ttl; a renewal that got no majority is tried again
+# after the second fraction, and what is due within the third goes along in the same round trip.
+RENEWAL = 1 / 3
+RETRY = 1 / 12
+ALONG = 1 / 20
+
+# A waiter that was not seen for so long is passed over, in ms. Waiters show up far more often.
+LIVE_MS = 4000
+
+
+@dataclass(frozen=True)
+class Terms:
+    """
+    What is asked for.
+
+    Attributes:
+        group: Whose keys they are.
+        keys: The names, as the user gave them.
+        places: For each name its lock, its line and the line's last-seen times on the server.
+        holder: Who asks, for a person to read.
+        ttl: Seconds from one renewal to the next that must not be missed.
+        min_hold: Seconds for which the keys stay taken from the grant on, in any case.
+        max_hold: Seconds after which the lease is lost, in any case.
+        on_lost: Told once, by the keeper's thread, when a loss is noticed.
+    """
+
+    group: str
+    keys: tuple[str, ...]
+    places: tuple[str, ...]
+    holder: str
+    ttl: float
+    min_hold: float | None = None
+    max_hold: float | None = None
+    on_lost: Callable[[Lease], None] | None = None
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """The keys on the server that say who holds."""
+        return self.places[::3]
+
+
+class Holding:
+    """
+    One lease as this process knows it.
+
+    Args:
+        lease_id: What the server knows the holder by.
+        value: What stands under the keys: the id, and who holds it.
+        sent: Our clock before the request that was granted was sent.
+        runs: The run of each address that granted; empty for the others.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        lease_id: str,
+        value: str,
+        *,
+        fence: int,
+        sent: float,
+        runs: Sequence[str],
+    ) -> None:
+        self.terms = terms
+        self.id = lease_id
+        self.value = value
+        self.fence = fence
+        self.granted = sent
+        self.ends = sent + terms.max_hold if terms.max_hold is not None else float("inf")
+        self.deadline = min(sent + quorum.lasts(terms.ttl), self.ends)
+        self.due = min(sent + terms.ttl * RENEWAL, self.ends)
+        self.released = False
+        self.told = False
+        self._runs = list(runs)
+        self._failure = ""
+        self._process = os.getpid()
+
+    def lost(self) -> bool:
+        """Whether somebody else may hold the keys by now."""
+        return (
+            bool(self._failure)
+            or clock.monotonic() >= self.deadline
+            or os.getpid() != self._process
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why it is lost, in words."""
+        if self._failure:
+            return self._failure
+        if os.getpid() != self._process:
+            return "it belongs to the process that this one was forked from"
+        if self.deadline >= self.ends:
+            return f"it was held for its max_hold of {self.terms.max_hold:g} s"
+        return f"no renewal reached a majority within its ttl of {self.terms.ttl:g} s"
+
+    def fail(self, reason: str) -> None:
+        """It is lost for good, whatever the deadline says."""
+        self._failure = self._failure or reason
+
+    def goes_along(self, now: float) -> bool:
+        """Whether it is due, or nearly."""
+        return now >= self.due - self.terms.ttl * ALONG
+
+    def renewal(self, address: int, grace_ms: int, *, put_back: bool = False) -> Call:
+        """What asks *address* to lengthen it."""
+        left = min(self.terms.ttl, self.ends - clock.monotonic())
+        arguments: list[str | int] = [
+            self.id,
+            self.value,
+            max(1, round(left * 1000)),
+            grace_ms,
+            self._runs[address],
+            int(put_back),
+        ]
+        return RENEW, (keys.MARKER, *self.terms.locks), arguments
+
+    def renewed(self, sent: float, standing: Sequence[Reply | None]) -> None:
+        """A majority stands by a renewal that was sent at *sent*."""
+        if not self.lost():
+            self.deadline = min(sent + quorum.lasts(self.terms.ttl), self.ends)
+        self.due = min(sent + self.terms.ttl * RENEWAL, self.ends)
+        for address, reply in enumerate(standing):
+            if reply is not None and reply.value == quorum.Standing.STANDS:
+                self._runs[address] = reply.run
+
+    def postpone(self, now: float) -> None:
+        """A renewal was not answered by a majority; try again soon."""
+        self.due = now + self.terms.ttl * RETRY
+
+    def release(self) -> Call:
+        """What lets it go, or keeps it taken for the rest of its min_hold."""
+        held = clock.monotonic() - self.granted
+        return release_call(self.terms, self.id, keep=(self.terms.min_hold or 0.0) - held)
+
+
+def release_call(terms: Terms, lease_id: str, *, keep: float = 0.0) -> Call:
+    """What lets go of *terms*' keys where they are held under *lease_id*, *keep* seconds on."""
+    return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS]

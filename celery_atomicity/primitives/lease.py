@@ -1,0 +1,323 @@
+"""A hold of one or more keys, and the keeper that renews all those of a process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from celery_atomicity import clock
+from celery_atomicity.errors import LeaseLost, NotConfigured, Unavailable
+from celery_atomicity.primitives import quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from celery_atomicity.connection import Call, Clients, Reply
+    from celery_atomicity.primitives.holding import Holding
+
+logger = logging.getLogger(__name__)
+
+# A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
+# rounds: waking it costs the next acquisition a thread switch.
+LOOK_AROUND = 1.0
+ROUNDS = 30
+
+#: The leases that the running task or block holds, outermost first.
+held: ContextVar[tuple[Lease, ...]] = ContextVar("atomicity_held", default=())
+
+
+class Lease:
+    """
+    A hold of *keys*, exclusive until its deadline, renewed until it is released; used once.
+
+    Thread-safe. In a child that was forked while it was held it counts as lost: the parent has it.
+    """
+
+    def __init__(self, keeper: Keeper, holding: Holding) -> None:
+        self._keeper = keeper
+        self._holding = holding
+
+    @property
+    def id(self) -> str:
+        """What only its holder knows: the server lets nobody else renew or release."""
+        return self._holding.id
+
+    @property
+    def fence(self) -> int:
+        """
+        Larger than the fence of every lease that the group was given before.
+
+        Hand it to whatever you write to, and have it refuse a smaller one than it has seen.
+        """
+        return self._holding.fence
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What is held."""
+        return self._holding.terms.keys
+
+    @property
+    def group(self) -> str:
+        """Whose keys they are."""
+        return self._holding.terms.group
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else may hold the keys by now. Reads the clock and asks nobody."""
+        return self._holding.lost()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which it is held unless it is renewed; 0.0 once it is lost."""
+        if self.lost:
+            return 0.0
+        return max(0.0, self._holding.deadline - clock.monotonic())
+
+    def check(self) -> None:
+        """
+        Do nothing while it is held.
+
+        Raises:
+            LeaseLost: It is not, and another holder may run beside this one.
+        """
+        if self.lost:
+            raise self.error()
+
+    def error(self) -> LeaseLost:
+        """The error that says why it is lost."""
+        reason = self._holding.reason
+        return LeaseLost(
+            f"The lease of {shown(self.keys)} in group {self.group!r} (fence {self.fence}) was "
+            f"lost: {reason}. Another holder may have run meanwhile; what compares fences refuses "
+            "the late writes of this one.",
+            keys=self.keys,
+            group=self.group,
+            fence=self.fence,
+            reason=reason,
+        )
+
+    def release(self) -> None:
+        """
+        Let the keys go. Later calls do nothing.
+
+        One round trip, and at most the timeout; what cannot be reached runs out by itself, and is
+        logged. Raises nothing for the arbiter's sake.
+        """
+        self._keeper.release(self._holding)
+
+    def __repr__(self) -> str:
+        state = "released" if self._holding.released else "lost" if self.lost else "held"
+        return f"<Lease of {shown(self.keys)}, fence {self.fence}, {state}>"
+
+
+def shown(keys: Sequence[str]) -> str:
+    """*keys* for a message."""
+    return ", ".join(map(repr, keys))
+
+
+class Keeper:
+    """
+    Renews every lease of this process, in one round trip per address for all that are due.
+
+    One thread, started with the first lease, which never keeps the process from ending. A child
+    starts with none, since what its parent holds is not its own.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._grace_ms = round(clients.settings.grace * 1000)
+        self.start_anew()
+        _every.add(self)
+
+    def start_anew(self) -> None:
+        """Begin with no lease: at first, and after a fork."""
+        self._holdings: dict[str, Holding] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
+        self._renewing: frozenset[str] = frozenset()
+
+    @property
+    def leases(self) -> list[Lease]:
+        """What this process holds."""
+        with self._lock:
+            return [Lease(self, holding) for holding in self._holdings.values()]
+
+    def keep(self, holding: Holding) -> Lease:
+        """Renew *holding* from now on."""
+        with self._lock:
+            self._holdings[holding.id] = holding
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="atomicity-keeper", daemon=True
+                )
+                self._thread.start()
+            elif holding.due < self._wakes_at:
+                self._changed.notify_all()
+        return Lease(self, holding)
+
+    def release(self, holding: Holding) -> None:
+        """Stop renewing *holding*, and let its keys go."""
+        with self._lock:
+            if holding.released:
+                return
+            holding.released = True
+            self._holdings.pop(holding.id, None)
+            # A renewal that is under way must not arrive after the release.
+            if holding.id in self._renewing:
+                self._changed.wait_for(
+                    lambda: holding.id not in self._renewing, self._clients.settings.timeout
+                )
+        stood = not holding.lost()
+        freed = let_go(self._clients, holding.release())
+        if stood and not freed:
+            logger.warning(
+                "Group %s: %s could not be released on a majority of addresses; "
+                "it runs out within %.1f s",
+                holding.terms.group,
+                shown(holding.terms.keys),
+                holding.terms.ttl,
+                extra={"group": holding.terms.group, "keys": holding.terms.keys},
+            )
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            with self._lock:
+                now = clock.monotonic()
+                due = min((one.due for one in self._holdings.values()), default=None)
+                idle = idle + 1 if due is None else 0
+                self._wakes_at = now + LOOK_AROUND if due is None else due
+                if due is None or due > now:
+                    # Somebody may hold nothing for days; then sleep until the next lease.
+                    asleep = idle > ROUNDS
+                    self._wakes_at = float("inf") if asleep else self._wakes_at
+                    self._changed.wait(None if asleep else self._wakes_at - now)
+                    continue
+                batch = [one for one in self._holdings.values() if one.goes_along(now)]
+                self._renewing = frozenset(one.id for one in batch)
+            try:
+                self._renew(batch)
+            except Exception:
+                # Nothing is known to raise here, and nothing may end the renewing of the others.
+                logger.exception("Renewing leases failed; it is tried again")
+                for one in batch:
+                    one.postpone(clock.monotonic())
+            finally:
+                with self._lock:
+                    self._renewing = frozenset()
+                    self._changed.notify_all()
+
+    def _renew(self, batch: list[Holding]) -> None:
+        standing = [one for one in batch if not self._drop_if_lost(one)]
+        if not standing:
+            return
+        sent = clock.monotonic()
+        replies = self._ask(standing, put_back=False)
+        absent = []
+        for index, one in enumerate(standing):
+            answers = replies[index]
+            verdict = quorum.renewal([_standing(reply) for reply in answers])
+            if verdict:
+                one.renewed(sent, answers)
+                if any(_standing(reply) is quorum.Standing.GONE for reply in answers):
+                    absent.append(one)
+            elif verdict is False:
+                one.fail("its key was deleted, taken over or lost by the server")
+                self._drop_if_lost(one)
+            elif not self._drop_if_lost(one):
+                one.postpone(clock.monotonic())
+        if absent:
+            # A majority stands, so nobody else can be given these: make the others whole again.
+            self._ask(absent, put_back=True)
+
+    def _ask(self, batch: list[Holding], *, put_back: bool) -> list[list[Reply | None]]:
+        """The replies to the renewal of each of *batch*, in the order of the addresses."""
+        width, count = len(batch), self._clients.count
+        calls = [
+            [one.renewal(address, self._grace_ms, put_back=put_back) for one in batch]
+            for address in range(count)
+        ]
+
+        def decided(replies: list[Reply | None]) -> bool:
+            return all(
+                quorum.renewal([_standing(reply) for reply in replies[index::width]]) is not None
+                for index in range(width)
+            )
+
+        replies = self._clients.ask_each(calls, decided=decided)
+        return [replies[index::width] for index in range(width)]
+
+    def _drop_if_lost(self, one: Holding) -> bool:
+        if not one.lost():
+            return False
+        with self._lock:
+            mine = self._holdings.pop(one.id, None) is not None
+        if mine and not one.told:
+            one.told = True
+            self._tell(one)
+        return True
+
+    def _tell(self, one: Holding) -> None:
+        logger.warning(
+            "Group %s: the lease of %s was lost: %s",
+            one.terms.group,
+            shown(one.terms.keys),
+            one.reason,
+            extra={"group": one.terms.group, "keys": one.terms.keys, "fence": one.fence},
+        )
+        if one.terms.on_lost is not None:
+            try:
+                one.terms.on_lost(Lease(self, one))
+            except Exception:
+                logger.exception("An on_lost callback raised; the other leases are not affected")
+
+
+def _standing(reply: Reply | None) -> quorum.Standing | None:
+    if reply is None or not isinstance(reply.value, int):
+        return None
+    try:
+        return quorum.Standing(reply.value)
+    except ValueError:
+        return None
+
+
+def let_go(clients: Clients, call: Call, *, at_once: bool = False) -> bool:
+    """
+    Ask *call*, a release, of every address; whether a majority has answered.
+
+    Waits for no more than that, and *at_once* for nothing: what is asked later comes after it.
+    """
+    needed = quorum.majority(clients.count)
+
+    def answered(replies: Sequence[Reply | None]) -> int:
+        return sum(reply is not None and isinstance(reply.value, int) for reply in replies)
+
+    try:
+        replies = clients.ask_each(
+            [[call]] * clients.count,
+            decided=lambda replies: at_once or answered(replies) >= needed,
+        )
+    except (NotConfigured, Unavailable):
+        return False
+    return answered(replies) >= needed
+
+
+_every: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for keeper in list(_every):
+        keeper.start_anew()
+    held.set(())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
