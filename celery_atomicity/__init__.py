@@ -1,1 +1,39 @@
 """Decisions that several Celery processes make together, arbitrated by Redis or Valkey."""
+
+from celery_atomicity.atom import Atom
+from celery_atomicity.errors import (
+    AlreadyHeld,
+    AtomicityError,
+    LeaseLost,
+    LockTimeout,
+    NotConfigured,
+    RateLimited,
+    Unavailable,
+)
+from celery_atomicity.integration.app import Atomicity, current_atom, current_lease
+from celery_atomicity.integration.partitioned import partitioned
+from celery_atomicity.keys import slot_of
+from celery_atomicity.primitives.lease import Lease
+from celery_atomicity.primitives.membership import Assignment
+
+__all__ = [
+    # the plugin and what it gives to tasks
+    "Atomicity",
+    "current_atom",
+    "current_lease",
+    # decorators
+    "partitioned",
+    # raw decisions
+    "Atom",
+    "Assignment",
+    "Lease",
+    "slot_of",
+    # errors
+    "AlreadyHeld",
+    "AtomicityError",
+    "LeaseLost",
+    "LockTimeout",
+    "NotConfigured",
+    "RateLimited",
+    "Unavailable",
+]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 from celery_atomicity.address import Address, masked
 from celery_atomicity.errors import InvalidSetting
@@ -58,6 +59,18 @@ class Settings:
     timeout: float = TIMEOUT
     restart_grace: float | None = None
     beat_grace: float | None = None
+
+    #: The names of the settings, without their prefix.
+    NAMES: ClassVar = (
+        "redis",
+        "group",
+        "interval",
+        "gap",
+        "lock_ttl",
+        "timeout",
+        "restart_grace",
+        "beat_grace",
+    )
 
     def __post_init__(self) -> None:
         _check_addresses(self.addresses, self.source)

@@ -1,0 +1,174 @@
+"""Installing everything on a Celery app."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from celery import current_app
+from celery.exceptions import ImproperlyConfigured
+from celery.local import Proxy
+
+from celery_atomicity.atom import Atom, arbiter_of
+from celery_atomicity.errors import AtomicityError, InvalidSetting, NotConfigured
+from celery_atomicity.primitives.lease import held
+from celery_atomicity.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from celery import Celery
+
+    from celery_atomicity.atom import Arbiter
+    from celery_atomicity.connection import Clients
+    from celery_atomicity.primitives.lease import Lease
+
+logger = logging.getLogger(__name__)
+
+_INSTALLED = "_atomicity"
+
+# What the settings are made of; some of Celery's are properties that also read its environment.
+_NAMES = (
+    *(f"atomicity_{name}" for name in Settings.NAMES),
+    "result_backend",
+    "redis_backend_use_ssl",
+    "result_backend_transport_options",
+    "broker_url",
+    "broker_use_ssl",
+    "broker_transport_options",
+)
+
+
+class Atomicity:
+    """
+    The plugin on one Celery app: bootstep, remote control, command and settings.
+
+    Installing it twice is installing it once; further *groups* add up. Nothing is read or
+    connected before it is used or a worker or beat starts.
+
+    Args:
+        app: Gets everything.
+        groups: Further groups in which each worker of the app takes part.
+    """
+
+    app: Celery
+    groups: tuple[str, ...]
+
+    def __new__(cls, app: Celery, *, groups: Iterable[str] = ()) -> Atomicity:
+        """Install on *app*, or give what is installed."""
+        found = app.__dict__.get(_INSTALLED)
+        if found is None:
+            found = super().__new__(cls)
+            found._install(app)
+            app.__dict__[_INSTALLED] = found
+        found.groups = tuple(dict.fromkeys((*found.groups, *groups)))
+        return cast("Atomicity", found)
+
+    def _install(self, app: Celery) -> None:
+        # Here, since these know Atomicity.
+        from celery_atomicity.integration import worker  # noqa: PLC0415
+
+        self.app = app
+        self.groups = ()
+        self._settings: Settings | None = None
+        self._arbiter: Arbiter | None = None
+        self._atoms: dict[str, Atom] = {}
+        self._announced = False
+        worker.install(app)
+
+    @classmethod
+    def of(cls, app: Celery) -> Atomicity:
+        """
+        What is installed on *app*.
+
+        Raises:
+            NotConfigured: Nothing is.
+        """
+        found = app.__dict__.get(_INSTALLED)
+        if found is None:
+            raise NotConfigured(
+                f"Atomicity is not installed on the Celery app {app.main or 'celery'!r}: write "
+                "Atomicity(app) where the app is made, before its tasks run."
+            )
+        return cast("Atomicity", found)
+
+    @property
+    def settings(self) -> Settings:
+        """
+        The app's settings, read once.
+
+        Raises:
+            ImproperlyConfigured: One of them cannot work; it says which, and the remedy.
+        """
+        if self._settings is None:
+            conf = {name: getattr(self.app.conf, name, None) for name in _NAMES}
+            try:
+                self._settings = Settings.read(conf, main=self.app.main)
+            except InvalidSetting as error:
+                raise ImproperlyConfigured(str(error)) from error
+        return self._settings
+
+    @property
+    def clients(self) -> Clients:
+        """The connections of this process to the app's arbiter."""
+        if self._arbiter is None:
+            self._arbiter = arbiter_of(self.settings)
+        return self._arbiter.clients
+
+    def atom(self, group: str | None = None) -> Atom:
+        """
+        The decisions of *group*, by default the app's own; one object per group and process.
+
+        Raises:
+            ImproperlyConfigured: A setting, or the name, cannot work.
+        """
+        name = self.settings.group if group is None else group
+        found = self._atoms.get(name)
+        if found is None:
+            try:
+                found = self._atoms[name] = Atom(name, settings=self.settings)
+            except InvalidSetting as error:
+                raise ImproperlyConfigured(str(error)) from error
+        return found
+
+    def announce(self) -> None:
+        """Log once which addresses are used and where they come from, and what looks odd."""
+        if self._announced:
+            return
+        self._announced = True
+        settings = self.settings
+        if settings.configured:
+            logger.info(
+                "Atomicity: group %s, arbiter %s (from %s)",
+                settings.group,
+                " ".join(map(str, settings.addresses)),
+                settings.source,
+            )
+        else:
+            logger.warning(
+                "Atomicity is off: no arbiter is configured, so no slot is owned and locks and "
+                "limits raise NotConfigured; set atomicity_redis or ATOMICITY_REDIS"
+            )
+        for warning in settings.warnings():
+            logger.warning("Atomicity: %s", warning)
+
+
+def _current_atom() -> Atom:
+    return Atomicity.of(current_app._get_current_object()).atom()  # noqa: SLF001 - a proxy's own
+
+
+def _current_lease() -> Lease:
+    leases = held.get()
+    if not leases:
+        raise AtomicityError(
+            "No lease is held here: current_lease is the innermost one of the running task under "
+            "@singleton_by, or of the surrounding 'with current_atom.lock(...)' block."
+        )
+    return leases[-1]
+
+
+#: The atom of the current app's own group.
+current_atom: Atom = cast("Atom", Proxy(_current_atom))
+
+#: The innermost lease that the running task or ``with`` block holds; an error outside one.
+current_lease: Lease = cast("Lease", Proxy(_current_lease))

@@ -1,0 +1,68 @@
+"""A worker as a replica: it registers while it runs, and says how it stands when asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps
+from celery.worker.control import inspect_command
+
+from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.integration.guard import guard
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from celery_atomicity.atom import Atom
+
+
+class ReplicaStep(bootsteps.StartStopStep):
+    """
+    Registers the worker in its groups.
+
+    A step of the worker, not of its consumer: that one starts anew whenever the broker was lost.
+    What the pool's children read is made here, before the first of them is forked; the thread that
+    registers starts after it.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+    label = "Atomicity"
+
+    def __init__(self, worker: Any, **_options: Any) -> None:
+        atomicity = Atomicity.of(worker.app)
+        names = (atomicity.settings.group, *atomicity.groups)
+        self._atoms: list[Atom] = [atomicity.atom(name) for name in dict.fromkeys(names)]
+        guard(worker.app)
+
+    def start(self, worker: Any) -> None:
+        """Begin to register."""
+        Atomicity.of(worker.app).announce()
+        for atom in self._atoms:
+            atom.open()
+
+    def close(self, _worker: Any) -> None:
+        """Stand down first of all, before the worker waits for the tasks that still run."""
+        for atom in self._atoms:
+            atom.close()
+
+    def stop(self, worker: Any) -> None:
+        """Stand down."""
+        self.close(worker)
+
+    def terminate(self, worker: Any) -> None:
+        """Stand down."""
+        self.close(worker)
+
+
+@inspect_command()
+def atomicity(state: Any, **_options: Any) -> list[dict[str, Any]]:
+    """How this worker stands in each of its groups."""
+    installed = Atomicity.of(state.app)
+    names = (installed.settings.group, *installed.groups)
+    return [asdict(installed.atom(name).state()) for name in dict.fromkeys(names)]
+
+
+def install(app: Celery) -> None:
+    """Add the steps to the workers of *app*."""
+    app.steps["worker"].add(ReplicaStep)
