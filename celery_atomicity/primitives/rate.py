@@ -23,7 +23,8 @@ the smaller one. The rules:
   whoever asked for the pause would not thank us for one.
 - **Lost data.** A promise carries the moment when its state was made. If that is another one by
   the time it is kept, the store has lost its data, and those who were charged before may still be
-  asleep: so nothing starts for as long as they may sleep.
+  asleep: so nothing starts for as long as they may sleep. What was let through until then, by a
+  state that seemed new, is at most a burst and one start more.
 
 **Why no window holds too much.** A start is charged when there is room for it, at a moment that
 has not passed yet, to a debt that drains at the rate and never stands above the burst when a start
