@@ -12,6 +12,7 @@ from celery_atomicity.errors import (
 )
 from celery_atomicity.integration.app import Atomicity, current_atom, current_lease
 from celery_atomicity.integration.partitioned import partitioned
+from celery_atomicity.integration.singleton import singleton_by
 from celery_atomicity.keys import slot_of
 from celery_atomicity.primitives.lease import Lease
 from celery_atomicity.primitives.membership import Assignment
@@ -23,6 +24,7 @@ __all__ = [
     "current_lease",
     # decorators
     "partitioned",
+    "singleton_by",
     # raw decisions
     "Atom",
     "Assignment",

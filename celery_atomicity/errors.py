@@ -70,6 +70,7 @@ class LockTimeout(_KeyError):
         waited: Seconds spent waiting.
         holder: Who holds the key, as far as its value says; None when no majority answered.
         remaining: Seconds until the holder's lease runs out unless it is renewed; None if unknown.
+        unreachable: Whether it was for want of an answer, and nobody may hold the key at all.
     """
 
     def __init__(
@@ -81,11 +82,13 @@ class LockTimeout(_KeyError):
         waited: float = 0.0,
         holder: str | None = None,
         remaining: float | None = None,
+        unreachable: bool = False,
     ) -> None:
         super().__init__(message, keys=keys, group=group)
         self.waited = waited
         self.holder = holder
         self.remaining = remaining
+        self.unreachable = unreachable
 
 
 class LeaseLost(_KeyError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from celery_atomicity import clock, keys
 from celery_atomicity.connection import ErrorReply, Script
 from celery_atomicity.errors import LockTimeout, Unavailable
-from celery_atomicity.primitives import quorum
+from celery_atomicity.primitives import estate, quorum
 from celery_atomicity.primitives.holding import LIVE_MS, Holding, release_call
 from celery_atomicity.primitives.lease import let_go, shown
 
@@ -67,6 +67,8 @@ class Acquisition:
         """
         began = clock.monotonic()
         holding = None
+        # Before anything is asked: whoever is killed in mid-request may hold it all the same.
+        estate.note(self.id, self._terms.places, self._terms.min_hold)
         try:
             while True:
                 outcome, holding = self._attempt(stand_in_line=wait != 0)
@@ -224,6 +226,8 @@ class Acquisition:
             self._ring = None
         if self._leftover and not granted:
             let_go(self._clients, release_call(self._terms, self.id))
+        if not granted:
+            estate.strike(self.id)
 
     def _timeout(self, outcome: quorum.Outcome, waited: float) -> LockTimeout:
         terms = self._terms
@@ -242,6 +246,7 @@ class Acquisition:
             waited=waited,
             holder=holder,
             remaining=outcome.pause if holder else None,
+            unreachable=outcome.silent,
         )
 
 

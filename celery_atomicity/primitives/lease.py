@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
 from celery_atomicity.errors import LeaseLost, NotConfigured, Unavailable
-from celery_atomicity.primitives import quorum
+from celery_atomicity.primitives import estate, quorum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,6 +175,7 @@ class Keeper:
                 )
         stood = not holding.lost()
         freed = let_go(self._clients, holding.release())
+        estate.strike(holding.id)
         if stood and not freed:
             logger.warning(
                 "Group %s: %s could not be released on a majority of addresses; "
@@ -184,6 +185,13 @@ class Keeper:
                 holding.terms.ttl,
                 extra={"group": holding.terms.group, "keys": holding.terms.keys},
             )
+
+    def abandon(self, lease_id: str) -> None:
+        """Let go what is kept under *lease_id*; nothing, if it is not kept any more."""
+        with self._lock:
+            holding = self._holdings.get(lease_id)
+        if holding is not None:
+            self.release(holding)
 
     # -- the thread -----------------------------------------------------------------------------
 

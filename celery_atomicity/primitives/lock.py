@@ -108,6 +108,7 @@ class Lock:
         self._terms = terms
         self._wait = wait
         self._lease: Lease | None = None
+        self._asked = ""
 
     def acquire(self) -> Lease:
         """
@@ -129,12 +130,27 @@ class Lock:
                     group=terms.group,
                 )
         acquisition = Acquisition(self._clients, self._mailbox, terms)
+        self._asked = acquisition.id
         return self._keeper.keep(acquisition.run(self._wait))
 
+    def abandon(self) -> None:
+        """
+        Let go what the last *acquire* got without its caller's knowing; usually nothing.
+
+        An exception from outside, such as a time limit's, may strike between the grant and the
+        moment when the caller holds the lease in hand; kept on, it would be renewed for ever.
+        """
+        if self._asked:
+            self._keeper.abandon(self._asked)
+
     def __enter__(self) -> Lease:
-        lease = self.acquire()
-        self._lease = lease
-        held.set((*held.get(), lease))
+        try:
+            lease = self.acquire()
+            self._lease = lease
+            held.set((*held.get(), lease))
+        except BaseException:
+            self.abandon()
+            raise
         return lease
 
     def __exit__(
