@@ -6,10 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
+from celery.signals import worker_process_init
 from celery.worker.control import inspect_command
 
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.guard import guard
+from celery_atomicity.integration.warden import WardenStep
+from celery_atomicity.primitives.partition import leave_to_parent
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -63,6 +66,11 @@ def atomicity(state: Any, **_options: Any) -> list[dict[str, Any]]:
     return [asdict(installed.atom(name).state()) for name in dict.fromkeys(names)]
 
 
+@worker_process_init.connect(weak=False)
+def _in_pool_child(**_options: Any) -> None:
+    leave_to_parent()
+
+
 def install(app: Celery) -> None:
     """Add the steps to the workers of *app*."""
-    app.steps["worker"].add(ReplicaStep)
+    app.steps["worker"].update((ReplicaStep, WardenStep))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Words of the memory: a sequence number that is odd while the others change, and a checksum over
 # all, since a processor other than x86 may show writes in another order than they were made in.
-_SEQUENCE, _I, _N, _DEADLINE, _CHECK = range(5)
+_SEQUENCE, _I, _N, _DEADLINE, _CHECK, _OPENER = range(6)
 
 # A reader that meets a change in progress looks again this often. A change takes a microsecond; a
 # writer killed in the middle of one never finishes it, and then nothing is owned.
@@ -51,6 +51,15 @@ class Board:
             if check == sequence ^ i ^ n ^ until and words[_SEQUENCE] == sequence:
                 return (i, n) if clock.monotonic_ns() < until else None
         return None
+
+    @property
+    def opener(self) -> int:
+        """The process that registers and writes here; 0 while none does."""
+        return self._words[_OPENER]
+
+    @opener.setter
+    def opener(self, process: int) -> None:
+        self._words[_OPENER] = process
 
     @property
     def until(self) -> float:

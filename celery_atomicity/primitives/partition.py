@@ -69,11 +69,13 @@ class Partition:
         self.gap = gap
         self._clients = clients
         self._board = Board()
-        self._inherited = False
-        self._start_anew()
+        self._home = os.getpid()
+        self._in_pool_child = False
+        self.start_anew()
         _every.add(self)
 
-    def _start_anew(self) -> None:
+    def start_anew(self) -> None:
+        """Begin with nobody to tell: at first, and after a fork. The board stays the parent's."""
         self._listeners: list[Callable[[Assignment | None], None]] = []
         self._told: Assignment | None = None
         self._telling = threading.RLock()
@@ -84,11 +86,8 @@ class Partition:
         self._registered_at: float | None = None
 
     def leave_to_parent(self) -> None:
-        """After a fork: only read what the parent registers, or be free to register oneself."""
-        self._inherited = self._inherited or self._stop is not None
-        if not self._inherited:
-            self._board = Board()
-        self._start_anew()
+        """In a pool child: never register here, also if the parent has not begun to yet."""
+        self._in_pool_child = True
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -142,6 +141,10 @@ class Partition:
         with self._telling:
             if self._stop is not None and not self._stop.is_set():
                 return
+            if os.getpid() != self._home:
+                # A beat that a worker forked registers for itself, on a board of its own.
+                self._board, self._home = Board(), os.getpid()
+            self._board.opener = self._home
             self._alive = alive
             self._state = replace(self._state, error="")
             self._stop = threading.Event()
@@ -167,6 +170,7 @@ class Partition:
         with self._telling:
             if self._stop is stop:
                 self._stop = self._thread = None
+                self._board.opener = 0
             self._tell(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._clients.settings.timeout)
@@ -199,7 +203,7 @@ class Partition:
         return off
 
     def _refuse_in_child(self, what: str) -> None:
-        if self._inherited:
+        if self._in_pool_child or self._board.opener not in (0, os.getpid()):
             raise AtomicityError(
                 f"The group {self.group!r} cannot be {what} in a pool child: its worker's main "
                 "process registers for it. Read slots, owns or assignment here, or listen there, "
@@ -313,9 +317,15 @@ class Partition:
 _every: weakref.WeakSet[Partition] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def leave_to_parent() -> None:
+    """To be called in a pool child: what its worker opens is not opened here."""
     for partition in list(_every):
         partition.leave_to_parent()
+
+
+def _after_fork() -> None:
+    for partition in list(_every):
+        partition.start_anew()
 
 
 if hasattr(os, "register_at_fork"):
