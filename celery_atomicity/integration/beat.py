@@ -92,8 +92,7 @@ class _Partitioned:
         self._plan = Plan(self, self._ledger, settings.beat_grace)
         self._unsettled: list[tuple[Outcome, Due]] = []
         self._publisher = Publisher(self)
-        if not settings.configured:
-            logger.warning("beat: atomicity_redis is not set: nothing is owned and sent.")
+        atomicity.announce()
         replica.open()
         self._replica = replica
         return replica
@@ -254,7 +253,9 @@ def __getattr__(name: str) -> Any:
     """``DatabaseScheduler``: django-celery-beat's, which may not be installed."""
     if name != "DatabaseScheduler":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from django_celery_beat.schedulers import DatabaseScheduler  # noqa: PLC0415
+    from django_celery_beat.schedulers import (  # type: ignore[import-untyped] # noqa: PLC0415
+        DatabaseScheduler,
+    )
 
     return partitioned_scheduler(DatabaseScheduler)
 
