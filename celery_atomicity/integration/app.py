@@ -167,7 +167,7 @@ def _current_lease() -> Lease:
     return leases[-1]
 
 
-class _Proxy(Proxy):  # type: ignore[misc]
+class _Proxy(Proxy):
     """The current object; where there is none, those who only look (test collectors) may."""
 
     @property  # type: ignore[misc]
