@@ -207,6 +207,8 @@ class Exchange:
             if isinstance(value, ErrorReply) and value.is_unknown_script and command.in_full:
                 with self._lock:
                     again = Command(command.in_full())
+                    # A straggler's question may be over, and a release still has to be done.
+                    question.extend(self.timeout)
                     self._write(server, link, again.data, [(question, index, again)])
             else:
                 question.answer(index, value, link.run)

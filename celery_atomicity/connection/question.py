@@ -62,6 +62,11 @@ class Question:
             self.done = True
             self.wake()
 
+    def extend(self, timeout: float) -> None:
+        """Give what is still to be answered another *timeout*, if nobody waits for it any more."""
+        if self.done:
+            self.deadline = clock.monotonic() + timeout
+
     def expire(self, error: Exception) -> None:
         """Answer with *error* whatever is still missing."""
         for index, reply in enumerate(self.replies):

@@ -30,7 +30,7 @@ REFRESH = 1.0
 
 # Pauses between attempts that nobody can ring us for (no line, a split vote), in seconds, each a
 # random one of up to twice the last.
-SHORTEST, LONGEST = 0.01, 1.0
+SHORTEST, LONGEST = 0.002, 1.0
 
 # A pause that ends with the holder's ttl ends this much later, so that the server has noticed.
 AFTER = 0.002
@@ -56,6 +56,7 @@ class Acquisition:
         self._grace_ms = round(clients.settings.grace * 1000)
         self._ring: threading.Event | None = None
         self._leftover = False
+        self._has_first = False
         self._pause = SHORTEST
 
     def run(self, wait: float | None) -> Holding:
@@ -99,7 +100,8 @@ class Acquisition:
         if holding is not None:
             return answers.outcome, holding
         first = answers.votes[0]
-        if first is None or first.verdict is not quorum.Verdict.GRANTED:
+        self._has_first = first is not None and first.verdict is quorum.Verdict.GRANTED
+        if not self._has_first:
             # What a minority gave goes back before any pause. Whoever has the first address may
             # keep it: nobody else can have that, and they give the others back.
             self._give_back()
@@ -198,7 +200,10 @@ class Acquisition:
 
     def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
         """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
-        if self._ring is None or outcome.granted or outcome.silent:
+        if self._has_first:
+            # Those who took the others are refused by the first, and give back at once.
+            pause = random.uniform(0, 2 * SHORTEST)  # noqa: S311 - to part from others, no secret
+        elif self._ring is None or outcome.silent:
             pause = self._backoff()
         elif outcome.pause > 0:
             pause = min(REFRESH, outcome.pause + AFTER)
