@@ -1,0 +1,79 @@
+# `make demo` and `make test` are all it takes: with Python 3.10 or newer on this machine, each first
+# makes the virtual environment it needs, once.
+
+VENV ?= .venv
+# Tests that run side by side; each may start servers and workers of its own.
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+
+# The newest that really runs and can make an environment: a shim of a version manager is found on
+# PATH and fails, and some distributions part venv from Python.
+PYTHONS := python3.13 python3.12 python3.11 python3.10 python3 python
+SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))
+
+.PHONY: help demo test check lint types examples soak bench clean
+
+help:
+	@echo "make demo      a fleet of workers on this machine, one of them killed, checked (90 s)"
+	@echo "make test      all tests; the last lines say what was skipped for want of what"
+	@echo "make check     lint, types, test and examples: what has to pass before a change"
+	@echo "make lint      ruff, rules and format"
+	@echo "make types     mypy, strict"
+	@echo "make examples  the demo, in a short form"
+	@echo "make soak      the long runs"
+	@echo "make bench     the measurements"
+	@echo "make clean     remove all that these have made"
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/fleet.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: lint types test examples
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+examples: $(VENV)/.demo
+	@$(BIN)/python examples/fleet.py --short
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -m soak
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@for python in $(PYTHONS); do \
+	  if $$python -c '$(SUITABLE)' >/dev/null 2>&1; then \
+	    echo "Making $(VENV) with $$($$python -V)"; \
+	    exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "No Python 3.10 or newer with venv was found among: $(PYTHONS)." >&2; \
+	echo "Install one (on Debian and Ubuntu: apt-get install python3-venv) and try again." >&2; \
+	exit 1
+
+# A stamp each, so that it is done again only when what is wanted has changed. An old pip knows
+# nothing of dependency groups.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Installing celery-atomicity and a server for it"
+	@$(BIN)/python -m pip install --quiet --editable '.[server,hiredis]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Installing celery-atomicity and what its tests need"
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@ $(VENV)/.demo
