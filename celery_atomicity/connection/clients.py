@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from celery_atomicity.connection.exchange import Exchange
 from celery_atomicity.connection.question import Question, Reply
@@ -56,10 +56,7 @@ class Clients:
             Unavailable: It was not reached or refused, so that nothing was done; or its answer did
                 not come, and whether it was done is not known.
         """
-        [reply] = self.ask_many([(script, keys, arguments)])
-        if isinstance(reply.value, ErrorReply):
-            raise _unavailable(self._server(), reply.value)
-        return reply
+        return self._ask_one(script.command(keys, arguments))
 
     def ask_many(self, calls: Sequence[Call]) -> list[Reply]:
         """
@@ -71,14 +68,13 @@ class Clients:
             NotConfigured: There is no address.
             Unavailable: As for *ask*, for all of them.
         """
+        if not calls:
+            return []
         return self._ask_first([script.command(keys, args) for script, keys, args in calls])
 
     def command(self, *arguments: Argument) -> object:
         """Run one plain command on the first address and give its answer; raises as *ask* does."""
-        [reply] = self._ask_first([Command.plain(*arguments)])
-        if isinstance(reply.value, ErrorReply):
-            raise _unavailable(self._server(), reply.value)
-        return reply.value
+        return self._ask_one(Command.plain(*arguments)).value
 
     def ask_each(
         self,
@@ -110,11 +106,8 @@ class Clients:
         width = len(calls[0])
         question = Question(self.count * width, decided, exchange.timeout)
         for address, (server, its) in enumerate(zip(exchange.servers, calls, strict=True)):
-            commands = {
-                address * width + index: script.command(keys, arguments)
-                for index, (script, keys, arguments) in enumerate(its)
-            }
-            exchange.send(server, question, commands)
+            commands = [script.command(keys, arguments) for script, keys, arguments in its]
+            exchange.send(server, question, commands, first=address * width, or_fail=True)
         question.look()
         exchange.read_until_done(question)
         return list(question.replies)
@@ -131,14 +124,17 @@ class Clients:
             )
         return self._exchange.servers[0]
 
+    def _ask_one(self, command: Command) -> Reply:
+        [reply] = self._ask_first([command])
+        if isinstance(reply.value, ErrorReply):
+            raise _unavailable(self._server(), reply.value)
+        return reply
+
     def _ask_first(self, commands: Sequence[Command]) -> list[Reply]:
         server = self._server()
-        exchange = self._exchange
-        exchange.connect(server)
-        question = Question(len(commands), None, exchange.timeout)
-        exchange.send(server, question, dict(enumerate(commands)))
-        exchange.read_until_done(question)
-        replies = [reply for reply in question.replies if reply is not None]
+        question = Question(len(commands), None, self._exchange.timeout)
+        self._exchange.ask(server, question, commands)
+        replies = cast("list[Reply]", question.replies)
         for reply in replies:
             if isinstance(reply.value, Exception) and not isinstance(reply.value, ErrorReply):
                 raise _unavailable(server, reply.value)

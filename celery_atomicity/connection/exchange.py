@@ -12,12 +12,12 @@ torn away is replaced when its question is overdue, and a socket in mid-command 
 
 from __future__ import annotations
 
-import select
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
+from celery_atomicity.connection.readiness import readable
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Command
 from celery_atomicity.connection.server import Server
@@ -64,8 +64,7 @@ class Exchange:
     def connect(self, server: Server) -> None:
         """Have a link to *server* if that can be, connecting in the calling thread."""
         with self._lock:
-            self._drop_if_dead(server)
-            if server.link is not None:
+            if self._usable_link(server) is not None:
                 return
             self._changed.wait_for(lambda: not server.connecting, 3 * self.timeout)
             if not server.due(clock.monotonic()):
@@ -78,8 +77,7 @@ class Exchange:
         with self._lock:
             now = clock.monotonic()
             for server in self.servers:
-                self._drop_if_dead(server)
-                if server.due(now):
+                if self._usable_link(server) is None and server.due(now):
                     server.connecting = True
                     threading.Thread(
                         target=self._connect, args=(server,), name="atomicity-connect", daemon=True
@@ -107,28 +105,65 @@ class Exchange:
                     server.failed(failure or ConnectionError("interrupted"), clock.monotonic())
                 self._changed.notify_all()
 
-    def _drop_if_dead(self, server: Server) -> None:
-        """A server that closed a quiet connection is connected to anew: not yet an outage."""
+    def _usable_link(self, server: Server) -> Link | None:
+        """The link, unless it turns out to be dead or overdue."""
         link = server.link
-        if link is not None and link.quiet(clock.monotonic()) and _readable([link], 0):
+        if link is None:
+            return None
+        oldest = link.oldest
+        if oldest is not None:
+            self._drop_overdue(server)
+        elif link.quiet() and readable([link.socket.fileno()], 0):
+            # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
+        return server.link
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def send(self, server: Server, question: Question, commands: dict[int, Command]) -> None:
-        """Write *commands* to *server*, each named by which answer of *question* is its own."""
+    def ask(self, server: Server, question: Question, commands: Sequence[Command]) -> None:
+        """
+        Ask *server* the commands of *question* and wait for the answers.
+
+        Connects in the calling thread where that is needed.
+        """
+        if server.link is None or not self.send(server, question, commands):
+            self.connect(server)
+            question.begin()
+            self.send(server, question, commands, or_fail=True)
+        self.read_until_done(question)
+
+    def send(
+        self,
+        server: Server,
+        question: Question,
+        commands: Sequence[Command],
+        *,
+        first: int = 0,
+        or_fail: bool = False,
+    ) -> bool:
+        """
+        Write *commands* to *server*, whose answers are those of *question* from *first* on.
+
+        Returns:
+            Whether there is a link. Where there is none and it must not fail, nothing was done.
+        """
         with self._lock:
-            self._drop_overdue(server)
-            link = server.link
+            link = self._usable_link(server)
             if link is None:
-                error = server.error or ConnectionError("it is not connected yet")
-                for index in commands:
-                    question.answer(index, error, "")
-                return
-            data = b"".join(command.data for command in commands.values())
-            self._write(
-                server, link, data, [(question, index, it) for index, it in commands.items()]
-            )
+                if or_fail:
+                    error = server.error or ConnectionError("it is not connected yet")
+                    for index in range(len(commands)):
+                        question.answer(first + index, error, "")
+                return False
+            if len(commands) == 1:
+                data = commands[0].data
+            else:
+                data = b"".join([command.data for command in commands])
+            receivers = [
+                (question, index, command) for index, command in enumerate(commands, first)
+            ]
+            self._write(server, link, data, receivers)
+            return True
 
     def _write(self, server: Server, link: Link, data: bytes, receivers: list[Receiver]) -> None:
         try:
@@ -180,22 +215,25 @@ class Exchange:
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
         left = question.deadline - clock.monotonic()
-        pairs = [(server, server.link) for server in self.servers if server.link is not None]
-        if left <= 0 or not pairs:
+        links = {
+            server.link.socket.fileno(): server
+            for server in self.servers
+            if server.link is not None
+        }
+        if left <= 0 or not links:
             self._expire(question)
             return
-        if len(self.servers) > 1 or pairs[0][1].tls:
-            ready = _readable([link for _, link in pairs], min(left, SLICE))
-            pairs = [(server, link) for server, link in pairs if link in ready]
-        for server, link in pairs:
-            self._take(server, link, left)
+        # With several addresses a link may come while we wait, on which others are then answered.
+        for descriptor in readable(links, left if len(self.servers) == 1 else min(left, SLICE)):
+            self._take(links[descriptor])
 
-    def _take(self, server: Server, link: Link, seconds: float) -> None:
-        """Hand out what *link* has to read."""
-        try:
-            answers = link.read(seconds)
-        except TimeoutError:
+    def _take(self, server: Server) -> None:
+        """Hand out what *server* has answered."""
+        link = server.link
+        if link is None:
             return
+        try:
+            answers = link.read()
         except (OSError, ValueError, IndexError) as error:
             self._fail(server, link, error)
             return
@@ -208,7 +246,7 @@ class Exchange:
                 with self._lock:
                     again = Command(command.in_full())
                     # A straggler's question may be over, and a release still has to be done.
-                    question.extend(self.timeout)
+                    question.extend()
                     self._write(server, link, again.data, [(question, index, again)])
             else:
                 question.answer(index, value, link.run)
@@ -228,9 +266,8 @@ class Exchange:
         now = clock.monotonic()
         if link is None or link.oldest is None or now < link.oldest.deadline:
             return
-        if _readable([link], 0):
-            # It did answer, only nobody has looked since: a straggler after a majority.
-            self._take(server, link, 0.001)
+        # It may well have answered, only nobody has looked since: a straggler after a majority.
+        self._take(server)
         if link.oldest is not None and now >= link.oldest.deadline:
             self._fail(server, link, TimeoutError(f"no answer within {self.timeout:g} s"))
 
@@ -247,18 +284,3 @@ class Exchange:
             link.close()
             for question, index, _ in link.unanswered():
                 question.answer(index, error, link.run)
-
-
-def _readable(links: Sequence[Link], seconds: float) -> list[Link]:
-    """Those of *links* that have something to read, waiting for the first of them."""
-    by_descriptor = {link.socket.fileno(): link for link in links}
-    by_descriptor.pop(-1, None)
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        for descriptor in by_descriptor:
-            poll.register(descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
-    else:
-        # eventlet takes poll away, since it cannot make it yield.
-        ready, _, _ = select.select(list(by_descriptor), [], [], seconds)
-    return [by_descriptor[descriptor] for descriptor in ready]

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
-from celery_atomicity.connection.resp import INCOMPLETE, Reader, pack
+from celery_atomicity.connection.resp import INCOMPLETE, new_reader, pack
 from celery_atomicity.connection.server import CHUNK, Server
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Mailbox:
             return False
 
     def _listen(self, link: Link) -> None:
-        reader = Reader()
+        reader = new_reader()
         idle = 0.0
         link.socket.settimeout(LOOK)
         while idle < IDLE:
@@ -120,7 +120,7 @@ class Mailbox:
             if not data:
                 raise ConnectionResetError("the server closed the connection")
             reader.feed(data)
-            while (message := reader.next()) is not INCOMPLETE:
+            while (message := reader.gets()) is not INCOMPLETE:
                 self._take(message)
 
     def _take(self, message: object) -> None:

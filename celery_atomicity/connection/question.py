@@ -42,11 +42,16 @@ class Question:
     ) -> None:
         self.replies: list[Reply | None] = [None] * expected
         self.done = False
-        self.sent = clock.monotonic()
-        self.deadline = self.sent + timeout
+        self._timeout = timeout
+        self.begin()
         self._missing = expected
         self._decided = decided
         self._wake: threading.Event | None = None
+
+    def begin(self) -> None:
+        """It is sent now: its time begins."""
+        self.sent = clock.monotonic()
+        self.deadline = self.sent + self._timeout
 
     def answer(self, index: int, value: object, run: str) -> None:
         """Take in the answer of the address, or to the command, of this *index*."""
@@ -62,10 +67,10 @@ class Question:
             self.done = True
             self.wake()
 
-    def extend(self, timeout: float) -> None:
-        """Give what is still to be answered another *timeout*, if nobody waits for it any more."""
+    def extend(self) -> None:
+        """Give what is still to be answered as long again, if nobody waits for it any more."""
         if self.done:
-            self.deadline = clock.monotonic() + timeout
+            self.deadline = clock.monotonic() + self._timeout
 
     def expire(self, error: Exception) -> None:
         """Answer with *error* whatever is still missing."""

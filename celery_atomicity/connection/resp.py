@@ -2,15 +2,21 @@
 Commands to bytes and bytes to answers (RESP 2).
 
 Our own, because answers of several servers are read as they come: what a slow server has sent of
-its answer must neither block the others nor be lost. Connecting, TLS and logging in are redis-py's.
+its answer must neither block the others nor be lost. Connecting, TLS and logging in are redis-py's;
+hiredis reads the answers where it is installed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+try:
+    import hiredis
+except ImportError:
+    hiredis = None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Argument: TypeAlias = "bytes | str | int | float"
 
@@ -31,38 +37,43 @@ class ErrorReply(Exception):
         return self.code == "NOSCRIPT"
 
 
-def pack(arguments: Iterable[Argument]) -> bytes:
+def pack(arguments: Sequence[Argument]) -> bytes:
     """One command, ready to be sent."""
-    parts = [_bulk(argument) for argument in arguments]
-    return b"*%d\r\n%b" % (len(parts), b"".join(parts))
+    return b"*%d\r\n%b" % (len(arguments), pack_all(arguments))
 
 
-def _bulk(argument: Argument) -> bytes:
-    data = (
-        argument
-        if isinstance(argument, bytes)
-        else argument.encode("utf-8", "surrogatepass")
-        if isinstance(argument, str)
-        else repr(argument).encode()
-    )
-    return b"$%d\r\n%b\r\n" % (len(data), data)
+def pack_all(arguments: Iterable[Argument]) -> bytes:
+    """The words of a command."""
+    # Nearly all of them are ASCII, whose length in bytes is known before they are encoded.
+    parts = []
+    for argument in arguments:
+        text = str(argument) if type(argument) is int else argument
+        if not isinstance(text, str) or not text.isascii():
+            return b"".join(map(_pack_one, arguments))
+        parts.append(f"${len(text)}\r\n{text}\r\n")
+    return "".join(parts).encode("ascii")
+
+
+def _pack_one(argument: Argument) -> bytes:
+    if not isinstance(argument, bytes):
+        text = argument if isinstance(argument, str) else repr(argument)
+        argument = text.encode("utf-8", "surrogatepass")
+    return b"$%d\r\n%b\r\n" % (len(argument), argument)
 
 
 class Reader:
     """Takes in bytes as they come and gives out whole answers."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._buffer = b""
         self._at = 0
 
     def feed(self, data: bytes) -> None:
         """Add what was received."""
-        if self._at:
-            del self._buffer[: self._at]
-            self._at = 0
-        self._buffer += data
+        self._buffer = self._buffer[self._at :] + data
+        self._at = 0
 
-    def next(self) -> object:
+    def gets(self) -> object:
         """
         The next whole answer, or INCOMPLETE.
 
@@ -77,19 +88,12 @@ class Reader:
             self._at = start
         return value
 
-    def _line(self) -> bytes | None:
+    def _value(self) -> object:
         end = self._buffer.find(b"\r\n", self._at)
         if end < 0:
-            return None
-        line = bytes(self._buffer[self._at : end])
-        self._at = end + 2
-        return line
-
-    def _value(self) -> object:
-        line = self._line()
-        if line is None:
             return INCOMPLETE
-        kind, rest = line[:1], line[1:]
+        kind, rest = self._buffer[self._at : self._at + 1], self._buffer[self._at + 1 : end]
+        self._at = end + 2
         if kind == b":":
             return int(rest)
         if kind == b"$":
@@ -100,7 +104,7 @@ class Reader:
             return rest
         if kind == b"-":
             return ErrorReply(rest.decode("utf-8", "replace"))
-        raise ValueError(f"not an answer of a Redis server: {line[:40]!r}")
+        raise ValueError(f"not an answer of a Redis server: {(kind + rest)[:40]!r}")
 
     def _data(self, length: int) -> object:
         if length < 0:
@@ -108,7 +112,7 @@ class Reader:
         end = self._at + length
         if len(self._buffer) < end + 2:
             return INCOMPLETE
-        data = bytes(self._buffer[self._at : end])
+        data = self._buffer[self._at : end]
         self._at = end + 2
         return data
 
@@ -122,3 +126,10 @@ class Reader:
                 return INCOMPLETE
             values.append(value)
         return values
+
+
+def new_reader() -> Any:
+    """A reader of answers: hiredis's, or ours."""
+    if hiredis is None:
+        return Reader()
+    return hiredis.Reader(protocolError=ValueError, replyError=ErrorReply, notEnoughData=INCOMPLETE)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from celery_atomicity.connection.resp import Argument, pack
+from celery_atomicity.connection.resp import Argument, pack, pack_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,12 +50,16 @@ class Script:
         self.name = name
         self.source = _source(name)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._by_hash = pack_all(("EVALSHA", self.sha))
+        self._in_full = pack_all(("EVAL", self.source))
 
     def command(self, keys: Sequence[str], arguments: Sequence[Argument]) -> Command:
         """The command that runs it on *keys* with *arguments*."""
-        rest = [len(keys), *keys, *arguments]
+        count = len(keys) + len(arguments)
+        rest = pack_all((len(keys), *keys)) + pack_all(arguments)
         return Command(
-            pack(["EVALSHA", self.sha, *rest]), lambda: pack(["EVAL", self.source, *rest])
+            b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest),
+            lambda: b"*%d\r\n%b%b" % (count + 3, self._in_full, rest),
         )
 
     def __repr__(self) -> str:

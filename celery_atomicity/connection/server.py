@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import ssl
 import threading
 import uuid
 from collections import deque
@@ -19,7 +20,8 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from celery_atomicity import clock, keys
-from celery_atomicity.connection.resp import INCOMPLETE, Reader
+from celery_atomicity.connection.readiness import writable
+from celery_atomicity.connection.resp import INCOMPLETE, new_reader
 from celery_atomicity.connection.script import Script
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 QUIET = 0.02
 
 CHUNK = 65536
+
+# What a socket that does not wait says when it would have to.
+BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 ARRIVE = Script("arrive")
 
@@ -66,10 +71,11 @@ class Link:
         self.tls = tls
         self.sits_out = sits_out
         self._pending: deque[Receiver] = deque()
-        self._reader = Reader()
+        self._reader = new_reader()
         # Two readers at once happen only when one was taken for lost; see the exchange.
         self._reading = threading.Lock()
         self._quiet_since = math.inf
+        self.socket.setblocking(False)
 
     @property
     def oldest(self) -> Question | None:
@@ -79,25 +85,41 @@ class Link:
         except IndexError:
             return None
 
-    def send(self, data: bytes, receivers: Iterable[Receiver], timeout: float) -> None:
-        """Write commands, whose answers go to *receivers*."""
-        self._pending.extend(receivers)
-        self.socket.settimeout(timeout)
-        self.socket.sendall(data)
-
-    def read(self, seconds: float) -> list[tuple[Receiver, object]]:
+    def send(self, data: bytes, receivers: Iterable[Receiver], seconds: float) -> None:
         """
-        Wait for bytes, at most for *seconds*, and give the answers that they complete.
+        Write commands, whose answers go to *receivers*, within *seconds*.
 
         Raises:
-            OSError: The connection broke, or nothing came in time (TimeoutError).
+            OSError: The connection broke, or the server takes nothing any more (TimeoutError).
+        """
+        self._pending.extend(receivers)
+        sent = self._send(data)
+        while sent < len(data):
+            if not writable(self.socket.fileno(), seconds):
+                raise TimeoutError(f"it took no data for {seconds:g} s")
+            sent += self._send(data[sent:])
+
+    def _send(self, data: bytes) -> int:
+        try:
+            return self.socket.send(data)
+        except BLOCKED:
+            return 0
+
+    def read(self) -> list[tuple[Receiver, object]]:
+        """
+        The answers that what has come completes; does not wait.
+
+        Raises:
+            OSError: The connection broke.
             ValueError: What came is not an answer.
             IndexError: It is an answer to nothing.
         """
         answers = []
         with self._reading:
-            self.socket.settimeout(seconds)
-            data = self.socket.recv(CHUNK)
+            try:
+                data = self.socket.recv(CHUNK)
+            except BLOCKED:
+                return []
             if not data:
                 raise ConnectionResetError("the server closed the connection")
             if self.tls:
@@ -105,14 +127,14 @@ class Link:
                 while self.socket.pending():  # type: ignore[attr-defined]
                     data += self.socket.recv(CHUNK)
             self._reader.feed(data)
-            while (value := self._reader.next()) is not INCOMPLETE:
+            while (value := self._reader.gets()) is not INCOMPLETE:
                 answers.append((self._pending.popleft(), value))
             self._quiet_since = clock.monotonic()
         return answers
 
-    def quiet(self, now: float) -> bool:
-        """Whether nothing is under way and the last answer is a while ago."""
-        return not self._pending and now - self._quiet_since > QUIET
+    def quiet(self) -> bool:
+        """Whether the last answer is a while ago; nothing is taken to be under way."""
+        return clock.monotonic() - self._quiet_since > QUIET
 
     def unanswered(self) -> Iterator[Receiver]:
         """Take out those who still wait."""
