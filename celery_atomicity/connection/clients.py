@@ -76,6 +76,16 @@ class Clients:
         """Run one plain command on the first address and give its answer; raises as *ask* does."""
         return self._ask_one(Command.plain(*arguments)).value
 
+    def command_many(self, commands: Sequence[Sequence[Argument]]) -> list[object]:
+        """
+        Run several plain commands on the first address in one round trip.
+
+        A command that the server refused has an *ErrorReply* for its answer; raises as *ask_many*.
+        """
+        if not commands:
+            return []
+        return [reply.value for reply in self._ask_first([Command.plain(*one) for one in commands])]
+
     def ask_each(
         self,
         calls: Sequence[Sequence[Call]],
