@@ -22,6 +22,9 @@ LATE = 0.03
 # Seconds and factor by which the quickest round trip seen is taken to be slower, a question later.
 _SLOWER, _SLOWER_BY = 0.001, 1.25
 
+# What *standing* reads of a limit's hash.
+FIELDS = ("s", "e", "p", "a", "r", "b")
+
 # The largest number of milliseconds that a script reads exactly.
 _MOST = 2.0**53
 
@@ -42,6 +45,26 @@ class Standing:
     burst: float
     behind: float
     waiting: float
+
+
+def standing(fields: object, now_ms: float) -> Standing | None:
+    """Where a limit stands whose hash holds *fields*; None: nothing that makes sense is there."""
+    try:
+        started, ahead, promised, at, rate, burst = map(float, cast("list[bytes]", fields))
+    except (TypeError, ValueError):
+        return None
+    if not rate > 0:
+        return None
+    elapsed = max(0.0, now_ms - at)
+    started = max(0.0, started - rate * max(0.0, elapsed - ahead))
+    ahead = max(0.0, ahead - elapsed)
+    promised = max(started + rate * ahead, promised - rate * elapsed)
+    return Standing(
+        rate=rate * 1000.0,
+        burst=burst,
+        behind=max(ahead, (promised + 1.0 - burst) / rate, 0.0) / 1000.0,
+        waiting=max(0.0, promised - started - rate * ahead),
+    )
 
 
 class Rates:
@@ -103,6 +126,13 @@ class Rates:
             raise ValueError(f"a rate is held back for a positive time, not for {seconds!r} s")
         self._ask(f"{seconds * 1000.0:.17g}", [Question(limit) for limit in limits], {})
 
+    def hold_back_key(self, key: str, seconds: float) -> None:
+        """Hold back the limit of *key*, whose rate is known from its last call; raises likewise."""
+        standing = self.look(key)
+        # Where nobody has called lately, whoever does next brings the rate.
+        rate, burst = (1.0, 1.0) if standing is None else (standing.rate, standing.burst)
+        self.hold_back([Limit(key, rate, burst, min(1.0, burst))], seconds)
+
     def look(self, key: str) -> Standing | None:
         """
         Where the limit of *key* stands; None: nobody has used it lately.
@@ -112,22 +142,9 @@ class Rates:
             Unavailable: It did not answer.
         """
         name = rate_key(self._group, key)
-        fields = self._clients.command("HMGET", name, "s", "e", "p", "a", "r", "b")
-        stamp = cast("list[bytes]", self._clients.command("TIME"))
-        try:
-            started, ahead, promised, at, rate, burst = map(float, cast("list[bytes]", fields))
-        except (TypeError, ValueError):  # not there, or nothing that makes sense
-            return None
-        elapsed = max(0.0, int(stamp[0]) * 1000.0 + int(stamp[1]) / 1000.0 - at)
-        started = max(0.0, started - rate * max(0.0, elapsed - ahead))
-        ahead = max(0.0, ahead - elapsed)
-        promised = max(started + rate * ahead, promised - rate * elapsed)
-        return Standing(
-            rate=rate * 1000.0,
-            burst=burst,
-            behind=max(ahead, (promised + 1.0 - burst) / rate, 0.0) / 1000.0,
-            waiting=max(0.0, promised - started - rate * ahead),
-        )
+        fields = self._clients.command("HMGET", name, *FIELDS)
+        seconds, micros = cast("list[bytes]", self._clients.command("TIME"))
+        return standing(fields, int(seconds) * 1000.0 + int(micros) / 1000.0)
 
     def _judge(
         self, questions: Sequence[Question], promises: Mapping[str, str]

@@ -1,0 +1,208 @@
+"""
+What stands on the arbiter for a group: for a person who wants to know, never for a decision.
+
+Read on the first address, in passing: the parts of it were true one after the other. Nothing is
+written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from celery_atomicity import keys
+from celery_atomicity.connection import Script
+from celery_atomicity.primitives.rates import FIELDS, Standing, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from celery_atomicity.connection import Clients
+
+# Keys that the server looks at in one step of a scan, and keys read in one round trip.
+STEP, CHUNK = 1000, 500
+
+_LOCKS, _HASHES = Script("look_locks"), Script("look_hashes")
+
+# What a lock's value of ours looks like: the lease's id, who holds it, and since when.
+_VALUE = re.compile(r"[0-9a-f]{32} (?P<holder>.*), since (?P<since>\S+)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """
+    A key that is taken.
+
+    Attributes:
+        key: Its name, as far as it is readable.
+        holder: Who holds it, in the holder's words; empty: it does not say.
+        since: When it was asked for, ISO 8601 on the holder's clock; empty: it does not say.
+        remaining: Seconds until it is free unless it is renewed; None: it never is.
+        waiting: How many stand in line for it.
+    """
+
+    key: str
+    holder: str
+    since: str
+    remaining: float | None
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A limit that was used lately: its key, and where it stands."""
+
+    key: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A debt: its key, and how many milliseconds it has left to drain."""
+
+    key: str
+    debt: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """
+    What stands on the arbiter for a group.
+
+    Attributes:
+        registered: Replicas that registered in the last whole interval.
+        sits_out: Seconds for which a restarted server grants no lease yet.
+    """
+
+    group: str
+    registered: int
+    sits_out: float
+    locks: tuple[Held, ...]
+    limits: tuple[Limited, ...]
+    debts: tuple[Owed, ...]
+
+
+def look(clients: Clients, group: str) -> Overview:
+    """
+    What stands on the arbiter for *group*.
+
+    Blocks for some round trips, and one for every thousand keys of the database.
+
+    Raises:
+        NotConfigured: There is no arbiter.
+        Unavailable: It did not answer.
+    """
+    found: dict[str, list[str]] = {"lock": [], "rate": [], "meter": []}
+    prefix = f"atom:{group}:"
+    for name in _scan(clients, prefix):
+        kind, _, key = name.removeprefix(prefix).partition(":")
+        if kind in found:
+            found[kind].append(key)
+    for names in found.values():
+        names.sort()
+    return Overview(
+        group,
+        registered=registered(clients, group),
+        sits_out=_sits_out(clients),
+        locks=tuple(_locks(clients, prefix, found["lock"])),
+        limits=tuple(_limits(clients, prefix, found["rate"])),
+        debts=tuple(_debts(clients, prefix, found["meter"])),
+    )
+
+
+def registered(clients: Clients, group: str) -> int:
+    """
+    How many replicas of *group* registered in the last whole interval.
+
+    Raises:
+        NotConfigured: There is no arbiter.
+        Unavailable: It did not answer.
+    """
+    closed = int(_now(clients) * 1000 // round(clients.settings.interval * 1000)) - 1
+    count = clients.command("GET", f"{keys.slots_base(group)}:{closed}")
+    return int(cast("bytes", count or b"0"))
+
+
+def _sits_out(clients: Clients) -> float:
+    since = clients.command("HGET", keys.MARKER, "since")
+    if since is None:
+        return 0.0
+    return max(0.0, clients.settings.grace - (_now(clients) - float(cast("bytes", since)) / 1000.0))
+
+
+def _now(clients: Clients) -> float:
+    """The server's time, in seconds."""
+    seconds, micros = cast("list[bytes]", clients.command("TIME"))
+    return int(seconds) + int(micros) / 1_000_000
+
+
+def _scan(clients: Clients, prefix: str) -> Iterator[str]:
+    """The names of the keys that begin with *prefix*, each once."""
+    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
+    cursor: bytes = b"0"
+    seen = set()
+    while True:
+        answer = clients.command("SCAN", cursor, "MATCH", pattern, "COUNT", STEP)
+        cursor, names = cast("tuple[bytes, list[bytes]]", answer)
+        for name in map(_text, names):
+            if name not in seen:
+                seen.add(name)
+                yield name
+        if cursor == b"0":
+            return
+
+
+def _locks(clients: Clients, prefix: str, names: list[str]) -> Iterator[Held]:
+    for chunk in _chunks(names):
+        places = [f"{prefix}{kind}:{name}" for name in chunk for kind in ("lock", "line")]
+        answers = iter(cast("list[Any]", clients.ask(_LOCKS, places, ()).value))
+        for name, value, left, waiting in zip(chunk, answers, answers, answers, strict=False):
+            if not value:  # let go since the scan, or no lock at all
+                continue
+            said = _VALUE.match(_text(value))
+            yield Held(
+                name,
+                holder=said["holder"] if said else "",
+                since=said["since"] if said else "",
+                remaining=None if left == -1 else max(0, left) / 1000.0,
+                waiting=waiting,
+            )
+
+
+def _limits(clients: Clients, prefix: str, names: list[str]) -> Iterator[Limited]:
+    for name, fields, now_ms in _hashes(clients, f"{prefix}rate:", names, FIELDS):
+        if (found := standing(fields, now_ms)) is not None:
+            yield Limited(name, found)
+
+
+def _debts(clients: Clients, prefix: str, names: list[str]) -> Iterator[Owed]:
+    for name, fields, now_ms in _hashes(clients, f"{prefix}meter:", names, ("d", "a")):
+        try:
+            debt, at = map(float, fields)
+        except ValueError:  # gone since the scan, or nothing that makes sense
+            continue
+        debt -= max(0.0, now_ms - at)
+        if debt > 0:
+            yield Owed(name, debt)
+
+
+def _hashes(
+    clients: Clients, prefix: str, names: list[str], fields: Sequence[str]
+) -> Iterator[tuple[str, list[bytes], float]]:
+    """Of each hash: its name, its *fields*, and the server's time in ms at which they were read."""
+    width = len(fields)
+    for chunk in _chunks(names):
+        reply = clients.ask(_HASHES, [prefix + name for name in chunk], fields)
+        now_ms, *values = cast("list[bytes]", reply.value)
+        for index, name in enumerate(chunk):
+            yield name, values[index * width : (index + 1) * width], float(now_ms)
+
+
+def _chunks(names: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(names), CHUNK):
+        yield names[start : start + CHUNK]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
