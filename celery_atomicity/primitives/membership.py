@@ -22,14 +22,17 @@ Take two assignments that are both alive, one last formed in A, the other in B, 
 
 No clock but our own is trusted in this: the server's may step as it likes, as long as
 
-- the number of an interval never goes back, and with it no count grows that was read (the script
-  counts into the next interval if somebody is in it already), and
+- the number of an interval never goes back, and with it no count grows that was read: the script
+  counts into the next interval if somebody is in it already; and
 - two replicas never have the same index in one interval. A store that was emptied in mid-interval
   (FLUSHALL) gives indices a second time, but it has also forgotten the interval before: an index
   that came with no count before it is not used.
 
-A server with another run id may have lost what it counted last (restart, failover). Who meets it
-starts over, as if it had just joined; what others own from before ends before anything new begins.
+Emptied after its clock has stepped back, the store may go through an interval a second time. So an
+index is not used either if the clock had not come to its interval yet; and who sees the clock step
+by more than the gap starts over, as if it had just joined. So does who meets another run of the
+server, which may have lost what was counted last (restart, failover): what others own from before
+ends before anything new begins.
 """
 
 from __future__ import annotations
@@ -123,7 +126,7 @@ class Membership:
         if last is not None and not self._continues(last, answer):
             self.reset()
             last = None
-        pair = _pair_of(last, answer)
+        pair = self._pair_of(last, answer)
         if last is None or pair is None or pair != self._pair:
             self._stand_down()
         else:
@@ -160,6 +163,14 @@ class Membership:
         """Whether *answer* comes from the same run and, as far as can be told, the same clock."""
         return last.run == answer.run and _step(last, answer) <= self.gap * self.interval
 
+    def _pair_of(self, last: Registration | None, answer: Registration) -> Assignment | None:
+        """What the interval before *answer* implies for us; None if it implies nothing."""
+        if last is None or last.previous < 0 or last.now < last.interval * self.interval:
+            return None
+        if last.interval != answer.interval - 1 or last.index >= answer.previous:
+            return None
+        return Assignment(last.index, answer.previous)
+
     def _next(self, last: Registration, answer: Registration) -> float:
         """
         When to register next, so that the order within the interval repeats itself.
@@ -172,15 +183,6 @@ class Membership:
         due = (answer.interval + 1 + phase) * self.interval
         best = min(answer, last, key=_trip)
         return best.sent + due - best.now
-
-
-def _pair_of(last: Registration | None, answer: Registration) -> Assignment | None:
-    """What the interval before *answer* implies for us; None if it implies nothing."""
-    if last is None or last.previous < 0:
-        return None
-    if last.interval != answer.interval - 1 or last.index >= answer.previous:
-        return None
-    return Assignment(last.index, answer.previous)
 
 
 def _trip(one: Registration) -> float:

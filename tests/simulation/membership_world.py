@@ -400,16 +400,26 @@ class World:
 
     def conflicts(self) -> list[tuple[Span, Span]]:
         """Every two ownerships of different replicas that met in time and share a slot."""
-        found = []
-        live: list[Span] = []
+        return [(one, other) for one, other, apart in self._rivals() if apart < 0]
+
+    def closest(self) -> float:
+        """
+        Intervals between the end of an ownership and the begin of the next of the same slots.
+
+        The least of all; negative where there is a conflict.
+        """
+        return min((apart for _, _, apart in self._rivals()), default=math.inf) / self.interval
+
+    def _rivals(self):
+        earlier: list[Span] = []
         for span in self.spans():
             start, _, name, i, n = span
-            live = [one for one in live if one[1] > start]
-            for one in live:
+            for one in earlier:
+                # Some slot is i mod n and j mod m exactly if i and j agree mod gcd(n, m).
                 if one[2] != name and (i - one[3]) % math.gcd(n, one[4]) == 0:
-                    found.append((one, span))
-            live.append(span)
-        return found
+                    yield one, span, start - one[1]
+            earlier = [one for one in earlier if one[1] > start - self.interval]
+            earlier.append(span)
 
     def owners(self, start: float, end: float) -> list[Span]:
         """The ownerships that lasted from *start* to *end* without a change."""
