@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from celery_atomicity import keys
-from celery_atomicity.connection import Script
 from celery_atomicity.primitives.rates import FIELDS, Standing, standing
 
 if TYPE_CHECKING:
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 
     from celery_atomicity.connection import Clients
 
-# Keys that the server looks at in one step of a scan, and keys read in one round trip.
+# Keys that the server looks at in one step of a scan, and commands in one round trip.
 STEP, CHUNK = 1000, 500
-
-_LOCKS, _HASHES = Script("look_locks"), Script("look_hashes")
 
 # What a lock's value of ours looks like: the lease's id, who holds it, and since when.
 _VALUE = re.compile(r"[0-9a-f]{32} (?P<holder>.*), since (?P<since>\S+)\Z", re.DOTALL)
@@ -154,54 +151,55 @@ def _scan(clients: Clients, prefix: str) -> Iterator[str]:
 
 
 def _locks(clients: Clients, prefix: str, names: list[str]) -> Iterator[Held]:
-    for chunk in _chunks(names):
-        places = [f"{prefix}{kind}:{name}" for name in chunk for kind in ("lock", "line")]
-        answers = iter(cast("list[Any]", clients.ask(_LOCKS, places, ()).value))
-        for name, value, left, waiting in zip(chunk, answers, answers, answers, strict=False):
-            if not value:  # let go since the scan, or no lock at all
-                continue
-            said = _VALUE.match(_text(value))
-            yield Held(
-                name,
-                holder=said["holder"] if said else "",
-                since=said["since"] if said else "",
-                remaining=None if left == -1 else max(0, left) / 1000.0,
-                waiting=waiting,
-            )
+    asked = [
+        command
+        for name in names
+        for command in (
+            ("GET", f"{prefix}lock:{name}"),
+            ("PTTL", f"{prefix}lock:{name}"),
+            ("ZCARD", f"{prefix}line:{name}"),
+        )
+    ]
+    answers = iter(_answers(clients, asked))
+    for name, value, left, waiting in zip(names, answers, answers, answers, strict=False):
+        if not isinstance(value, bytes):  # let go since the scan, or no lock at all
+            continue
+        said = _VALUE.match(_text(value))
+        yield Held(
+            name,
+            holder=said["holder"] if said else "",
+            since=said["since"] if said else "",
+            remaining=max(0, left) / 1000.0 if isinstance(left, int) and left != -1 else None,
+            waiting=waiting if isinstance(waiting, int) else 0,
+        )
 
 
 def _limits(clients: Clients, prefix: str, names: list[str]) -> Iterator[Limited]:
-    for name, fields, now_ms in _hashes(clients, f"{prefix}rate:", names, FIELDS):
-        if (found := standing(fields, now_ms)) is not None:
+    now = _now(clients)
+    asked = [("HMGET", f"{prefix}rate:{name}", *FIELDS) for name in names]
+    for name, fields in zip(names, _answers(clients, asked), strict=True):
+        if (found := standing(fields, now * 1000.0)) is not None:
             yield Limited(name, found)
 
 
 def _debts(clients: Clients, prefix: str, names: list[str]) -> Iterator[Owed]:
-    for name, fields, now_ms in _hashes(clients, f"{prefix}meter:", names, ("d", "a")):
+    now = _now(clients)
+    asked = [("HMGET", f"{prefix}meter:{name}", "d", "a") for name in names]
+    for name, fields in zip(names, _answers(clients, asked), strict=True):
         try:
-            debt, at = map(float, fields)
-        except ValueError:  # gone since the scan, or nothing that makes sense
+            debt, at = map(float, cast("list[bytes]", fields))
+        except (TypeError, ValueError):  # gone since the scan, or nothing that makes sense
             continue
-        debt -= max(0.0, now_ms - at)
+        debt -= max(0.0, now * 1000.0 - at)
         if debt > 0:
             yield Owed(name, debt)
 
 
-def _hashes(
-    clients: Clients, prefix: str, names: list[str], fields: Sequence[str]
-) -> Iterator[tuple[str, list[bytes], float]]:
-    """Of each hash: its name, its *fields*, and the server's time in ms at which they were read."""
-    width = len(fields)
-    for chunk in _chunks(names):
-        reply = clients.ask(_HASHES, [prefix + name for name in chunk], fields)
-        now_ms, *values = cast("list[bytes]", reply.value)
-        for index, name in enumerate(chunk):
-            yield name, values[index * width : (index + 1) * width], float(now_ms)
-
-
-def _chunks(names: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(names), CHUNK):
-        yield names[start : start + CHUNK]
+def _answers(clients: Clients, commands: Sequence[Sequence[str]]) -> list[object]:
+    answers: list[object] = []
+    for start in range(0, len(commands), CHUNK):
+        answers += clients.command_many(commands[start : start + CHUNK])
+    return answers
 
 
 def _text(data: bytes) -> str:
