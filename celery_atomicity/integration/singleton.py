@@ -19,6 +19,7 @@ from celery_atomicity.integration.execution import give_way
 from celery_atomicity.integration.interrupt import Interruptible
 from celery_atomicity.integration.key_template import compile_key
 from celery_atomicity.integration.options import choice, seconds, text
+from celery_atomicity.integration.requeue import give_back, may_be_given_back
 from celery_atomicity.integration.skipped import skip
 from celery_atomicity.integration.task import decorate
 from celery_atomicity.primitives.lease import held
@@ -168,7 +169,9 @@ class Rules:
 
     def patience(self, execution: Execution) -> float | None:
         """Seconds to wait for the key before it counts as a conflict; None without end."""
-        if self.on_conflict == "retry" and execution.where != "worker":
+        if self.on_conflict == "retry" and not (
+            execution.where == "worker" and may_be_given_back(execution.task)
+        ):
             return None  # there is no queue to come back from: wait here instead
         return self.wait if self.wait is not None or self.on_conflict == "wait" else 0.0
 
@@ -210,6 +213,7 @@ class Hold:
                 raise _Taken(error) from error.__cause__
             held.set((*before, lease))
             self._execution.yields.append(self._give_way)
+            _forget_asked(self._execution)
             logger.debug(
                 "%s holds %s, fence %d",
                 self._execution.name,
@@ -319,8 +323,6 @@ def _holder(execution: Execution) -> str:
 
 def _ask_again(execution: Execution, keys: list[str], error: LockTimeout) -> Any:
     """Give the task back to its queue, to ask again when the key may be free."""
-    from celery_atomicity.integration.requeue import give_back
-
     asked = int((execution.request.headers or {}).get(ASKED, 0))
     pause = min(FIRST_PAUSE, error.remaining or FIRST_PAUSE) * 2 ** min(asked, 10)
     pause = min(LONGEST_PAUSE, pause) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
@@ -334,6 +336,13 @@ def _ask_again(execution: Execution, keys: list[str], error: LockTimeout) -> Any
         extra={"keys": keys, "pause": pause},
     )
     return give_back(execution.task, pause, headers={ASKED: asked + 1})
+
+
+def _forget_asked(execution: Execution) -> None:
+    """A retry of this task begins to ask anew."""
+    request = execution.request
+    if request is not None and request.headers:
+        request.headers.pop(ASKED, None)
 
 
 @before_task_publish.connect(weak=False)

@@ -11,7 +11,7 @@ from celery.worker.control import inspect_command
 
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.guard import guard
-from celery_atomicity.integration.warden import WardenStep
+from celery_atomicity.integration.warden import WardenStep, page_of_this_process
 from celery_atomicity.primitives.partition import leave_to_parent
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def atomicity(state: Any, **_options: Any) -> list[dict[str, Any]]:
 
 @worker_process_init.connect(weak=False)
 def _in_pool_child(**_options: Any) -> None:
-    leave_to_parent()
+    if page_of_this_process() is not None:  # the solo pool says so of the main process, too
+        leave_to_parent()
 
 
 def install(app: Celery) -> None:
