@@ -70,17 +70,21 @@ def random_history(seed: int) -> History:
     events.sort()
     gap = random.choice((0.15, 0.15, 0.15, 0.05, 0.3, 0.45))
     tail = 13.0 if random.random() < 0.15 else 7.0
+    interval = random.choice((1.0, 1.0, 5.0, 0.5))
+    if size > 12:  # neighbours register more than the millisecond apart to which the server tells
+        gap, interval = min(gap, 0.3), max(interval, 1.0)
     # A settled group bears answers that take most of the gap, but not requests that overtake.
     spacing = (1 - 2 * gap) / (size + 7)
+    timeout = random.choice((0.2, 0.5, 1.0, 2.0))
     return History(
         joins=[random.random() for _ in range(size)],
         events=events,
         until=events[-1].at + tail,
-        interval=random.choice((1.0, 1.0, 5.0, 0.5)),
+        interval=interval,
         gap=gap,
-        timeout=random.choice((0.2, 0.5, 1.0, 2.0)),
+        timeout=timeout,
         there=random.choice((0.0, min(0.2 * spacing, 0.1 * gap))),
-        back=random.choice((0.0, 0.01, 0.1, 0.6)) * gap,
+        back=min(random.choice((0.0, 0.01, 0.1, 0.6)) * gap, timeout / 2),
         seed=seed,
     )
 

@@ -67,6 +67,20 @@ class Down(Exception):
     """The server does not answer."""
 
 
+# What befalls one request, by its size: what is added to the way there and to the way back, how
+# long the process is frozen between reading its clock and sending, how long between reading it and
+# taking the answer in, and how long in all from now.
+TRIALS = {
+    "lost request": lambda size: (math.inf, 0.0, 0.0, 0.0, 0.0),
+    "lost answer": lambda size: (0.0, math.inf, 0.0, 0.0, 0.0),
+    "slow request": lambda size: (size, 0.0, 0.0, 0.0, 0.0),
+    "slow answer": lambda size: (0.0, size, 0.0, 0.0, 0.0),
+    "late send": lambda size: (0.0, 0.0, size, 0.0, size),
+    "late read": lambda size: (0.0, 0.0, 0.0, size, 0.0),
+    "frozen answer": lambda size: (0.0, 0.0, 0.0, 0.0, size),
+}
+
+
 class SimServer:
     """What register.lua does, on a clock that steps and a store that forgets."""
 
@@ -251,35 +265,24 @@ class World:
         sent = replica.own(now)
         there = self.random.random() * self.there
         back = self.random.random() * self.back
-        leaves = now
-        late = 0.0
+        pause = late = 0.0
         if replica.trials:
-            trial, size = replica.trials.pop()
+            kind, size = replica.trials.pop()
             self.disturbed = max(self.disturbed, now + size + self.timeout)
-            if trial == "lost request":
-                there = math.inf
-            elif trial == "lost answer":
-                back = math.inf
-            elif trial == "slow request":
-                there += size
-            elif trial == "slow answer":
-                back += size
-            elif trial == "late send":  # frozen between reading the clock and sending
-                leaves = now + size
-                replica.frozen_until = max(replica.frozen_until, leaves)
-            elif trial == "frozen answer":  # frozen as soon as it is sent
-                replica.frozen_until = max(replica.frozen_until, now + size)
-            elif trial == "late read":  # frozen between reading the clock and taking it in
-                late = size
+            add_there, add_back, pause, late, freeze = TRIALS[kind](size)
+            there += add_there
+            back += add_back
+            replica.frozen_until = max(replica.frozen_until, now + freeze)
+        leaves = now + pause
         expires = leaves + self.timeout
         if there < math.inf:
-            flight = (replica, token, sent, leaves, back, late, expires)
+            flight = (replica, token, sent, back, late, expires)
             self._at(leaves + there, self._execute, flight)
         if leaves + there > expires:
             self._at(expires, self._fail, (replica, token, math.inf, None))
 
     def _execute(self, flight) -> None:
-        replica, token, sent, leaves, back, late, expires = flight
+        replica, token, sent, back, late, expires = flight
         now = self.now
         run = self.server.run
         try:

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
+
+from celery_atomicity.primitives.membership import Membership
 from simulation.histories import KINDS, breed, random_history
 from simulation.membership_world import Event, History, World
 from simulation.witnesses import FREEZE_AND_SLIP, WITNESSES, OneInterval, OpenServer
-
-from celery_atomicity.primitives.membership import Membership
 
 # How many histories a run covers; each takes about half a millisecond.
 HISTORIES = int(os.environ.get("MEMBERSHIP_HISTORIES", "30000"))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulation.membership_world import Event, History, World
-
 from celery_atomicity.primitives.membership import Membership
+from simulation.membership_world import Event, History, World
 
 
 class OneInterval(Membership):
