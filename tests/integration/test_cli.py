@@ -1,0 +1,173 @@
+"""``celery atomicity status`` against a real server that is arbiter and broker."""
+
+import json
+import re
+from contextlib import suppress
+
+import pytest
+from celery import Celery
+from celery.bin.base import CLIContext
+from celery.exceptions import ImproperlyConfigured
+from click.testing import CliRunner
+
+from celery_atomicity import Atomicity, NotConfigured
+from celery_atomicity.integration.cli import atomicity
+from celery_atomicity.integration.due import Unit
+from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
+from celery_atomicity.testing import free_port
+
+NOW = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def make_app():
+    made = []
+
+    def make(broker, **conf):
+        app = Celery("shop", broker=broker, set_as_current=False)
+        app.conf.update(conf)
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        with suppress(NotConfigured, ImproperlyConfigured):
+            Atomicity.of(app).clients.close()
+        app.close()
+
+
+@pytest.fixture
+def app(make_app, server):
+    app = make_app(server.url, atomicity_restart_grace=0)
+    Atomicity(app)
+    return app
+
+
+def run(app, *arguments):
+    context = CLIContext(app=app, no_color=True, workdir=None)
+    return CliRunner().invoke(atomicity, arguments, obj=context)
+
+
+def status(app, *arguments):
+    return run(app, "status", "--timeout", "0.2", *arguments)
+
+
+def test_status_of_an_idle_fleet(app, server):
+    result = status(app)
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == [
+        f"arbiter  redis://127.0.0.1:{server.port} (from broker_url)",
+        "",
+        "group    shop",
+        "  workers: none",
+        "  locks held: none",
+    ]
+
+
+def test_status_shows_what_is_held_and_owed(app):
+    atom = Atomicity.of(app).atom()
+    atom.meter(["sam"], [30_000])
+
+    with atom.lock("books", holder="the accountant"):
+        result = status(app)
+
+    assert "    books  the accountant, for 0." in result.stdout
+    assert re.search(r"^    sam  (30\.0|29\.\d) s \(", result.stdout, re.MULTILINE)
+
+
+def test_status_shows_what_beats_have_sent(app):
+    ledger = Ledger(Atomicity.of(app).clients, "shop", "beat@here:1")
+    units = [Unit("sweep", slot, 2) for slot in range(2)]
+    ledger.load(dict.fromkeys(units, NOW))
+    first, _ = ledger.claim([Claim(unit, NOW, "copy") for unit in units])
+    ledger.settle([Outcome(first, NOW + 1)], NOW)
+
+    result = status(app)
+
+    [line] = [line for line in result.stdout.splitlines() if "sweep" in line]
+    assert line.startswith("    sweep  2 slots, last sent ")
+    assert line.endswith(" ago by beat@here:1, 1 being sent")
+
+
+def test_status_shows_further_groups(app):
+    Atomicity(app, groups=["mail.sender"])
+
+    shown = [line for line in status(app).stdout.splitlines() if line.startswith("group")]
+
+    assert shown == ["group    shop", "group    mail.sender"]
+
+
+def test_status_as_json_tells_all(app):
+    atom = Atomicity.of(app).atom()
+
+    with atom.lock("books", holder="the accountant"):
+        told = json.loads(status(app, "--json").stdout)
+
+    [group] = told["groups"]
+    assert (told["source"], told["arbiter_error"], told["workers_error"]) == ("broker_url", "", "")
+    assert (group["name"], group["replicas"], group["beats"]) == ("shop", [], 0)
+    [held] = group["arbiter"]["locks"]
+    assert (held["key"], held["holder"], held["waiting"]) == ("books", "the accountant", 0)
+
+
+def test_an_arbiter_that_does_not_answer_exits_with_1(make_app, server):
+    app = make_app(server.url, atomicity_redis=f"redis://127.0.0.1:{free_port()}")
+    Atomicity(app)
+
+    result = status(app)
+
+    assert result.exit_code == 1
+    assert "did not serve a request" in result.stderr
+    assert "  workers: none" in result.stdout
+
+
+def test_a_broker_that_does_not_answer_exits_with_1_and_the_arbiter_is_shown(make_app, server):
+    app = make_app(
+        f"redis://127.0.0.1:{free_port()}", atomicity_redis=server.url, atomicity_restart_grace=0
+    )
+    Atomicity(app)
+
+    with Atomicity.of(app).atom().lock("books"):
+        result = status(app)
+
+    assert result.exit_code == 1
+    assert "The broker does not answer" in result.stderr
+    assert "  locks held: 1" in result.stdout
+
+
+def test_without_an_arbiter_it_exits_with_2(make_app):
+    app = make_app("memory://")
+    Atomicity(app)
+
+    result = status(app)
+
+    assert result.exit_code == 2
+    assert "set atomicity_redis" in result.stderr
+    assert result.stdout == ""
+
+
+def test_where_atomicity_is_not_installed_it_exits_with_2(make_app):
+    result = status(make_app("memory://"))
+
+    assert result.exit_code == 2
+    assert "Atomicity(app)" in result.stderr
+
+
+def test_a_setting_that_cannot_work_exits_with_2(make_app, server):
+    app = make_app("memory://", atomicity_redis=[server.url, "redis://127.0.0.1:1"])
+    Atomicity(app)
+
+    result = status(app)
+
+    assert result.exit_code == 2
+    assert "have no majority" in result.stderr
+
+
+def test_help_has_an_example(app):
+    result = run(app, "status", "--help")
+
+    assert result.exit_code == 0
+    assert "Example: celery -A shop atomicity status" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80

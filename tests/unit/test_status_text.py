@@ -1,0 +1,150 @@
+"""A status as a person reads it."""
+
+import pytest
+
+from celery_atomicity.integration.status import Entry, Group, Replica, Status
+from celery_atomicity.integration.status_text import MOST, WIDTH, duration, lines_of
+from celery_atomicity.overview import Held, Limited, Overview, Owed
+from celery_atomicity.primitives.rates import Standing
+
+NOW = 1_700_000_000.0
+SINCE = "2023-11-14T22:13:18+00:00"  # two seconds before
+
+
+def overview(**parts):
+    given = {"registered": 0, "sits_out": 0.0, "locks": (), "limits": (), "debts": ()}
+    return Overview("shop", **(given | parts))
+
+
+def lines(*replicas, beats=None, entries=(), **parts):
+    group = Group("shop", replicas, overview(**parts), beats, entries)
+    return lines_of(Status(("redis://localhost:6379/0",), "broker_url", (group,)), NOW)
+
+
+def test_a_quiet_fleet_takes_four_lines():
+    assert lines() == [
+        "arbiter  redis://localhost:6379/0 (from broker_url)",
+        "",
+        "group    shop",
+        "  workers: none",
+        "  locks held: none",
+    ]
+
+
+def test_workers_are_shown_with_what_they_own():
+    shown = lines(Replica("w1@a", 0, 2, 4.26), Replica("w2@a"), registered=1)
+
+    assert shown[3:6] == [
+        "  workers: 2",
+        "    w1@a  0 of 2, for 4.3 s unless renewed",
+        "    w2@a  owns nothing",
+    ]
+
+
+def test_why_a_worker_owns_nothing_is_said():
+    assert "    w1@a  owns nothing: refused" in lines(Replica("w1@a", error="refused"))
+
+
+def test_those_that_registered_and_did_not_answer_are_counted():
+    shown = lines(Replica("w1@a", 0, 3, 4.0), registered=3)
+
+    assert "  2 more registered in the last interval and did not answer here" in shown
+
+
+def test_a_lock_is_shown_with_its_holder():
+    shown = lines(locks=(Held("sync:17", "task sync[7]", SINCE, 8.0, 3),))
+
+    assert shown[4:] == [
+        "  locks held: 1",
+        "    sync:17  task sync[7], for 2.0 s, free in 8.0 s at the latest, 3 waiting",
+    ]
+
+
+def test_a_lock_of_another_client_says_so():
+    shown = lines(locks=(Held("books", "", "", None, 0),))
+
+    assert shown[-1] == "    books  another client, never free"
+
+
+def test_limits_and_debts_are_shown_where_there_are_any():
+    shown = lines(
+        limits=(
+            Limited("acme", Standing(rate=10.0, burst=20.0, behind=1.25, waiting=12.4)),
+            Limited("busy", Standing(rate=1 / 60, burst=1.0, behind=0.0, waiting=0.0)),
+        ),
+        debts=(Owed("sam", 61_500.0),),
+    )
+
+    assert shown[5:] == [
+        "  limits in use: 2",
+        "    acme  10/s, burst 20, 12 waiting, next start in 1.2 s",
+        "    busy  0.017/s, burst 1, next start in 0.0 s",
+        "  debts: 1",
+        "    sam  1.0 min (61,500 ms)",
+    ]
+
+
+def test_beats_and_what_they_sent_are_shown():
+    shown = lines(
+        beats=2,
+        entries=(
+            Entry("sweep", 128, NOW - 0.5, "a:12", 1),
+            Entry("nightly", None, None, "", 0),
+        ),
+    )
+
+    assert shown[5:] == [
+        "  beats: 2",
+        "  entries: 2",
+        "    sweep    128 slots, last sent 0.5 s ago by a:12, 1 being sent",
+        "    nightly  not sent yet",
+    ]
+
+
+def test_a_restarted_arbiter_is_pointed_out():
+    [said] = [line for line in lines(sits_out=3.21) if "restarted" in line]
+
+    assert "3.2 s" in said
+
+
+def test_of_very_many_only_the_first_are_shown():
+    shown = lines(locks=tuple(Held(f"{n:04}", "x", "", 1.0, 0) for n in range(MOST + 7)))
+
+    assert shown[4] == f"  locks held: {MOST + 7}"
+    assert shown[-2].startswith(f"    {MOST - 1:04} ")
+    assert shown[-1] == "    and 7 more; --json shows all"
+
+
+@pytest.mark.parametrize("length", [1, 30, 36, 70, 76, 200])
+def test_no_line_is_wider_than_a_terminal(length):
+    name, holder = "k" * length, "task shop.accounts.sync[0b4e] on celery@a.long.name.example"
+    shown = lines(
+        Replica(name, 1, 128, 4.0, error="The arbiter at redis://localhost did not serve."),
+        registered=100,
+        sits_out=12.0,
+        locks=(Held(name, holder, SINCE, 9.9, 100), Held("short", holder, SINCE, 9.9, 0)),
+        limits=(Limited(name, Standing(1e6, 1e6, 1e6, 1e6)),),
+        debts=(Owed(name, 1e12),),
+        beats=3,
+        entries=(Entry(name, 65_536, NOW - 1e6, "a.long.name.example:123456", 1000),),
+    )
+
+    assert max(map(len, shown)) <= WIDTH
+    assert name in "".join(line.strip() for line in shown)
+
+
+def test_what_is_above_the_first_group_names_every_address():
+    addresses = tuple(f"redis://arbiter-{n}.example:6379/0" for n in range(5))
+
+    shown = lines_of(Status(addresses, "atomicity_redis", ()), NOW)
+
+    assert max(map(len, shown)) <= WIDTH
+    assert all(any(address in line for line in shown) for address in addresses)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0, "0.0 s"), (59.9, "59.9 s"), (90, "1.5 min"), (5400, "1.5 h"), (129_600, "1.5 d")],
+)
+def test_durations_are_said_in_one_unit(seconds, said):
+    assert duration(seconds) == said
