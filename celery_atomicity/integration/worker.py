@@ -10,6 +10,7 @@ from celery.signals import worker_process_init
 from celery.worker.control import inspect_command
 
 from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.integration.embedded import SchedulerStep
 from celery_atomicity.integration.guard import guard
 from celery_atomicity.integration.warden import WardenStep, page_of_this_process
 from celery_atomicity.primitives.partition import leave_to_parent
@@ -74,4 +75,4 @@ def _in_pool_child(**_options: Any) -> None:
 
 def install(app: Celery) -> None:
     """Add the steps to the workers of *app*."""
-    app.steps["worker"].update((ReplicaStep, WardenStep))
+    app.steps["worker"].update((ReplicaStep, WardenStep, SchedulerStep))
