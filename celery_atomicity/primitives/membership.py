@@ -33,6 +33,9 @@ index is not used either if the clock had not come to its interval yet; and who 
 by more than the gap starts over, as if it had just joined. So does who meets another run of the
 server, which may have lost what was counted last (restart, failover): what others own from before
 ends before anything new begins.
+
+What is left is a store that is emptied while its clock slips back and is put right again, all
+between two registrations of one replica, and two servers of one name that both answer.
 """
 
 from __future__ import annotations

@@ -102,6 +102,25 @@ def test_script_must_close_intervals():
     assert not World(FREEZE_AND_SLIP).run().conflicts()
 
 
+@pytest.mark.xfail(strict=True, reason="not promised: two faults that hide one another")
+def test_store_emptied_while_its_clock_slips():
+    """What the docstring of membership says is left."""
+    changes = [
+        Event(7.365, "flush"),
+        Event(7.375, "step", 0, -0.6),
+        Event(7.415, "join"),
+        Event(7.465, "step", 0, 0.6),
+        Event(7.475, "crash", 2),
+        Event(7.515, "join"),
+        Event(7.765, "crash", 1),
+        Event(8.065, "freeze", 0, 0.5),
+    ]
+
+    history = History([0.3, 0.6], changes, until=15.0, timeout=1.0, there=0, back=0, seed=15)
+
+    assert not World(history).run().conflicts()
+
+
 def test_random_histories_catch_a_missing_rule():
     caught = sum(
         1 for seed in range(100) if World(random_history(seed), OneInterval).run().conflicts()
