@@ -208,7 +208,7 @@ class Server:
         self.error = None
         if link.sits_out > 0:
             logger.warning(
-                "The arbiter at %s has restarted or failed over and may have lost leases; "
+                "The arbiter at %s has just started or failed over and may have lost leases; "
                 "for %.1f s more it only renews those that are held",
                 self.address,
                 link.sits_out,
@@ -251,7 +251,8 @@ class Server:
         run = info.get("run_id")
         if run is None:
             return f"unknown-{uuid.uuid4().hex}", 0.0
-        uptime = int(info.get("uptime_in_seconds", 0)) * 1000
+        # The difference of two whole seconds, so that it may be one too many.
+        uptime = max(0, int(info.get("uptime_in_seconds", 0)) - 1) * 1000
         arguments = (run, uptime, round(self._grace * 1000))
         connection.send_command("EVAL", ARRIVE.source, 1, keys.MARKER, *arguments)
         sits_out = connection.read_response()
