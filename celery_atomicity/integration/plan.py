@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from celery.schedules import crontab
 from celery.utils.log import get_logger
 
-from celery_atomicity import clock
 from celery_atomicity.integration.agenda import Agenda, Group
 from celery_atomicity.integration.due import SECOND, Tick, Unit, judge
 from celery_atomicity.integration.instants import Schedule, moment, start, when
@@ -71,7 +70,7 @@ class Plan:
         self.stale = True
         self._own: dict[str, tuple[Any, int]] = {}
         self._advanced: dict[str, int] = {}
-        self._looked = self._loaded = clock.monotonic()
+        self._looked = self._loaded = 0.0
 
     def now(self) -> float:
         """The app's clock, in seconds since the epoch."""
@@ -88,12 +87,12 @@ class Plan:
 
         If the plan is *stale*, everything is owned, loaded and looked at anew.
         """
-        now = clock.monotonic()
-        if now >= self._loaded + REFRESH:
+        now = self.now()
+        if _past(self._loaded, REFRESH, now):
             self.stale = True
-        left = self.next_in()
-        due = left is not None and left <= 0
-        if not (self.stale or due or now >= self._looked + self.scheduler.max_interval):
+        at = self.agenda.next_at()
+        due = at is not None and at <= now
+        if not (self.stale or due or _past(self._looked, self.scheduler.max_interval, now)):
             return
         self._looked = now
         schedule = self.scheduler.schedule
@@ -115,14 +114,17 @@ class Plan:
         self.agenda.replace({u: known[u] if u in known else loaded[u] for u in units})
         if self.stale:
             self.stale = False
-            self._loaded = clock.monotonic()
+            self._loaded = self._looked
 
     def _own_last(self, name: str, entry: Any, model: Any) -> int:
         """
         The last run by the database's account.
 
-        It counts where it is the later one: a task that was off is not due for that time.
+        It counts where it is the later one: a task that was off is not due for that time. It does
+        not for a clocked task, which is due at its instant, however long before it was made.
         """
+        if hasattr(entry.schedule, "clocked_time"):
+            return 0
         known, last = self._own.get(name, (None, 0))
         return last if known is model else moment(entry.last_run_at)
 
@@ -224,6 +226,11 @@ class Plan:
         if mine:
             for unit, last in self._load(mine).items():
                 self.agenda.ran(unit, last, 0.0)
+
+
+def _past(since: float, seconds: float, now: float) -> bool:
+    """Whether that many seconds have passed; also if the clock has run back."""
+    return not since <= now < since + seconds
 
 
 def _once(entry: Any) -> bool:
