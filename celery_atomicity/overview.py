@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STEP, CHUNK = 1000, 500
 
 # What a lock's value of ours looks like: the lease's id, who holds it, and since when.
-_VALUE = re.compile(r"[0-9a-f]{32} (?P<holder>.*), since (?P<since>\S+)\Z", re.DOTALL)
+_VALUE = re.compile(r"[0-9a-f]{32}\.\d+ (?P<holder>.*), since (?P<since>\S+)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,10 @@ class Settings:
         """Seconds for which a restarted server grants nothing."""
         return self.lock_ttl if self.restart_grace is None else self.restart_grace
 
+    def grace_of(self, ttl: float) -> float:
+        """The same for a lease of *ttl*, which others of its key are likely to have as well."""
+        return max(self.grace, ttl) if self.restart_grace is None else self.restart_grace
+
     def warnings(self) -> list[str]:
         """What works and is likely not meant."""
         found = []

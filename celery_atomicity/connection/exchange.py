@@ -244,8 +244,8 @@ class Exchange:
             question, index, command = receiver
             if isinstance(value, ErrorReply) and value.is_unknown_script and command.in_full:
                 with self._lock:
-                    again = Command(command.in_full())
-                    # A straggler's question may be over, and a release still has to be done.
+                    again = Command(command.in_full(question.done))
+                    # The question may be over, and a release still has to be done.
                     question.extend()
                     self._write(server, link, again.data, [(question, index, again)])
             else:

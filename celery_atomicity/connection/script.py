@@ -23,11 +23,12 @@ class Command(NamedTuple):
 
     Attributes:
         data: Its bytes.
-        in_full: Makes what to send instead to a server that does not know the script.
+        in_full: Makes what to send instead to a server that does not know the script; told
+            whether the question was decided without it, so that nobody waits for it any more.
     """
 
     data: bytes
-    in_full: Callable[[], bytes] | None = None
+    in_full: Callable[[bool], bytes] | None = None
 
     @classmethod
     def plain(cls, *arguments: Argument) -> Command:
@@ -40,14 +41,19 @@ class Script:
     One ``.lua`` file of the package, sent by its hash.
 
     A server that restarted has forgotten it and is sent the source; that happens where the answer
-    is read, so that callers never see it and nothing is done twice.
+    is read, so that callers never see it and nothing is done twice. Later commands may have been
+    served by then, so what nobody waits for any more is only made known, not done.
 
     Args:
         name: The file's name without ``.lua``.
+        late: Do it even then, since it is right at any later time.
+        whole: Always send the source, so that what is sent next comes after it in any case.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, late: bool = False, whole: bool = False) -> None:
         self.name = name
+        self._late = late
+        self._whole = whole
         self.source = _source(name)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self._by_hash = pack_all(("EVALSHA", self.sha))
@@ -57,10 +63,15 @@ class Script:
         """The command that runs it on *keys* with *arguments*."""
         count = len(keys) + len(arguments)
         rest = pack_all((len(keys), *keys)) + pack_all(arguments)
-        return Command(
-            b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest),
-            lambda: b"*%d\r\n%b%b" % (count + 3, self._in_full, rest),
-        )
+
+        def in_full(is_late: bool) -> bytes:
+            if is_late and not self._late:
+                return pack(("SCRIPT", "LOAD", self.source))
+            return b"*%d\r\n%b%b" % (count + 3, self._in_full, rest)
+
+        if self._whole:
+            return Command(in_full(False))
+        return Command(b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest), in_full)
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"

@@ -44,16 +44,17 @@ class Acquisition:
     One caller's way to one lease, under one id from the first request to the last.
 
     A request whose answer was lost is asked again with the same id and is given what it already
-    has, so nobody waits for itself.
+    has, so nobody waits for itself. Requests are numbered: giving back what one took, which may
+    arrive late, does not undo what a later one was given.
     """
 
     def __init__(self, clients: Clients, mailbox: Mailbox, terms: Terms) -> None:
         self.id = secrets.token_hex(16)
-        self.value = f"{self.id} {terms.holder}, since {clock.utc(clock.wall())}"
         self._clients = clients
         self._mailbox = mailbox
         self._terms = terms
-        self._grace_ms = round(clients.settings.grace * 1000)
+        self._number = 0
+        self._value = ""
         self._ring: threading.Event | None = None
         self._leftover = False
         self._has_first = False
@@ -100,7 +101,10 @@ class Acquisition:
         if holding is not None:
             return answers.outcome, holding
         first = answers.votes[0]
+        had_first = self._has_first
         self._has_first = first is not None and first.verdict is quorum.Verdict.GRANTED
+        if self._has_first and not had_first:
+            self._pause = SHORTEST
         if not self._has_first:
             # What a minority gave goes back before any pause. Whoever has the first address may
             # keep it: nobody else can have that, and they give the others back.
@@ -141,7 +145,7 @@ class Acquisition:
         if not fence:
             return None
         holding = Holding(
-            self._terms, self.id, self.value, fence=fence, sent=answers.sent, runs=answers.runs
+            self._terms, self.id, self._value, fence=fence, sent=answers.sent, runs=answers.runs
         )
         return None if holding.lost() else holding
 
@@ -149,7 +153,9 @@ class Acquisition:
         terms = self._terms
         names = (keys.MARKER, keys.fence_key(terms.group), *terms.places)
         ttl_ms = max(1, round(terms.ttl * 1000))
-        return ACQUIRE, names, [self.id, self.value, ttl_ms, self._grace_ms, ring, LIVE_MS]
+        self._number += 1
+        self._value = f"{self.id}.{self._number} {terms.holder}, since {clock.utc(clock.wall())}"
+        return ACQUIRE, names, [self.id, self._value, ttl_ms, terms.grace_ms, ring, LIVE_MS]
 
     def _agree_on_fence(self, outcome: quorum.Outcome, votes: Sequence[quorum.Vote | None]) -> int:
         """A fence that a majority has stored for us; 0 if that cannot be had now."""
@@ -200,10 +206,9 @@ class Acquisition:
 
     def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
         """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
-        if self._has_first:
-            # Those who took the others are refused by the first, and give back at once.
-            pause = random.uniform(0, 2 * SHORTEST)  # noqa: S311 - to part from others, no secret
-        elif self._ring is None or outcome.silent:
+        if self._has_first or self._ring is None or outcome.silent:
+            # Those who took the others while the first is ours give back at once, if they race us;
+            # if they hold, without the first, it may be long.
             pause = self._backoff()
         elif outcome.pause > 0:
             pause = min(REFRESH, outcome.pause + AFTER)
@@ -222,7 +227,11 @@ class Acquisition:
     def _give_back(self) -> None:
         """Release what was taken, without waiting: whatever is asked next comes after it."""
         if self._leftover:
-            let_go(self._clients, release_call(self._terms, self.id), at_once=True)
+            let_go(
+                self._clients,
+                release_call(self._terms, self.id, number=self._number),
+                at_once=True,
+            )
             self._leftover = False
 
     def _clean_up(self, *, granted: bool) -> None:

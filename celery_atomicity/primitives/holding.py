@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from celery_atomicity.primitives.lease import Lease
 
 RENEW = Script("renew")
-RELEASE = Script("release")
+RELEASE = Script("release", late=True)
 
 # A lease is renewed at this fraction of its ttl; a renewal that got no majority is tried again
 # after the second fraction, and what is due within the third goes along in the same round trip.
@@ -40,6 +40,7 @@ class Terms:
         places: For each name its lock, its line and the line's last-seen times on the server.
         holder: Who asks, for a person to read.
         ttl: Seconds from one renewal to the next that must not be missed.
+        grace: Seconds for which a restarted server grants nothing.
         min_hold: Seconds for which the keys stay taken from the grant on, in any case.
         max_hold: Seconds after which the lease is lost, in any case.
         on_lost: Told once, by the keeper's thread, when a loss is noticed.
@@ -50,6 +51,7 @@ class Terms:
     places: tuple[str, ...]
     holder: str
     ttl: float
+    grace: float
     min_hold: float | None = None
     max_hold: float | None = None
     on_lost: Callable[[Lease], None] | None = None
@@ -59,6 +61,11 @@ class Terms:
         """The keys on the server that say who holds."""
         return self.places[::3]
 
+    @property
+    def grace_ms(self) -> int:
+        """What the scripts are told of *grace*."""
+        return round(self.grace * 1000)
+
 
 class Holding:
     """
@@ -66,7 +73,7 @@ class Holding:
 
     Args:
         lease_id: What the server knows the holder by.
-        value: What stands under the keys: the id, and who holds it.
+        value: What stands under the keys: the id, the request's number, and who holds it.
         sent: Our clock before the request that was granted was sent.
         runs: The run of each address that granted; empty for the others.
     """
@@ -96,23 +103,27 @@ class Holding:
         self._process = os.getpid()
 
     def lost(self) -> bool:
-        """Whether somebody else may hold the keys by now."""
-        return (
-            bool(self._failure)
-            or clock.monotonic() >= self.deadline
-            or os.getpid() != self._process
-        )
+        """Whether somebody else may hold the keys by now; once it is, it stays so."""
+        if not self._failure and clock.monotonic() >= self.deadline:
+            # Noted, or a renewal that is answered at this very moment would revive it.
+            self.fail(
+                f"it was held for its max_hold of {self.terms.max_hold:g} s"
+                if self.deadline >= self.ends
+                else f"no renewal reached a majority within its ttl of {self.terms.ttl:g} s"
+            )
+        return bool(self._failure) or self.inherited
+
+    @property
+    def inherited(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+        return os.getpid() != self._process
 
     @property
     def reason(self) -> str:
         """Why it is lost, in words."""
-        if self._failure:
-            return self._failure
-        if os.getpid() != self._process:
+        if self.inherited:
             return "it belongs to the process that this one was forked from"
-        if self.deadline >= self.ends:
-            return f"it was held for its max_hold of {self.terms.max_hold:g} s"
-        return f"no renewal reached a majority within its ttl of {self.terms.ttl:g} s"
+        return self._failure
 
     def fail(self, reason: str) -> None:
         """It is lost for good, whatever the deadline says."""
@@ -122,14 +133,14 @@ class Holding:
         """Whether it is due, or nearly."""
         return now >= self.due - self.terms.ttl * ALONG
 
-    def renewal(self, address: int, grace_ms: int, *, put_back: bool = False) -> Call:
+    def renewal(self, address: int, *, put_back: bool = False) -> Call:
         """What asks *address* to lengthen it."""
         left = min(self.terms.ttl, self.ends - clock.monotonic())
         arguments: list[str | int] = [
             self.id,
             self.value,
             max(1, round(left * 1000)),
-            grace_ms,
+            self.terms.grace_ms,
             self._runs[address],
             int(put_back),
         ]
@@ -154,6 +165,13 @@ class Holding:
         return release_call(self.terms, self.id, keep=(self.terms.min_hold or 0.0) - held)
 
 
-def release_call(terms: Terms, lease_id: str, *, keep: float = 0.0) -> Call:
-    """What lets go of *terms*' keys where they are held under *lease_id*, *keep* seconds on."""
-    return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS]
+def release_call(
+    terms: Terms, lease_id: str, *, keep: float = 0.0, number: int | None = None
+) -> Call:
+    """
+    What lets go of *terms*' keys where they are held under *lease_id*, *keep* seconds on.
+
+    With *number*, only of what was granted to the request of that number or an earlier one.
+    """
+    upto = "" if number is None else number
+    return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS, upto]

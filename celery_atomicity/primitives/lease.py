@@ -10,16 +10,21 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
+from celery_atomicity.connection import Script
 from celery_atomicity.errors import LeaseLost, NotConfigured, Unavailable
 from celery_atomicity.primitives import estate, quorum
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from celery_atomicity.connection import Call, Clients, Reply
     from celery_atomicity.primitives.holding import Holding
 
 logger = logging.getLogger(__name__)
+
+# A release that nobody waits for: what is asked next must not overtake it on a server that does not
+# know the script.
+RELEASE_FIRST = Script("release", whole=True)
 
 # A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
 # rounds: waking it costs the next acquisition a thread switch.
@@ -129,7 +134,6 @@ class Keeper:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._grace_ms = round(clients.settings.grace * 1000)
         self.start_anew()
         _every.add(self)
 
@@ -162,7 +166,9 @@ class Keeper:
         return Lease(self, holding)
 
     def release(self, holding: Holding) -> None:
-        """Stop renewing *holding*, and let its keys go."""
+        """Stop renewing *holding*, and let its keys go; nothing, if our parent process has it."""
+        if holding.inherited:
+            return
         with self._lock:
             if holding.released:
                 return
@@ -222,6 +228,10 @@ class Keeper:
                 with self._lock:
                     self._renewing = frozenset()
                     self._changed.notify_all()
+            for one in batch:
+                if one.released:
+                    # Its release may have given up waiting for us, and come first.
+                    let_go(self._clients, one.release(), at_once=True)
 
     def _renew(self, batch: list[Holding]) -> None:
         standing = [one for one in batch if not self._drop_if_lost(one)]
@@ -250,8 +260,7 @@ class Keeper:
         """The replies to the renewal of each of *batch*, in the order of the addresses."""
         width, count = len(batch), self._clients.count
         calls = [
-            [one.renewal(address, self._grace_ms, put_back=put_back) for one in batch]
-            for address in range(count)
+            [one.renewal(address, put_back=put_back) for one in batch] for address in range(count)
         ]
 
         def decided(replies: list[Reply | None]) -> bool:
@@ -282,10 +291,17 @@ class Keeper:
             extra={"group": one.terms.group, "keys": one.terms.keys, "fence": one.fence},
         )
         if one.terms.on_lost is not None:
-            try:
-                one.terms.on_lost(Lease(self, one))
-            except Exception:
-                logger.exception("An on_lost callback raised; the other leases are not affected")
+            # In a thread of its own: it may take its time, or end the thread.
+            threading.Thread(
+                target=_call, args=(one.terms.on_lost, Lease(self, one)), daemon=True
+            ).start()
+
+
+def _call(on_lost: Callable[[Lease], None], lease: Lease) -> None:
+    try:
+        on_lost(lease)
+    except Exception:
+        logger.exception("An on_lost callback raised")
 
 
 def _standing(reply: Reply | None) -> quorum.Standing | None:
@@ -304,6 +320,9 @@ def let_go(clients: Clients, call: Call, *, at_once: bool = False) -> bool:
     Waits for no more than that, and *at_once* for nothing: what is asked later comes after it.
     """
     needed = quorum.majority(clients.count)
+    if at_once:
+        _, places, arguments = call
+        call = RELEASE_FIRST, places, arguments
 
     def answered(replies: Sequence[Reply | None]) -> int:
         return sum(reply is not None and isinstance(reply.value, int) for reply in replies)

@@ -80,6 +80,7 @@ class Locks:
             ),
             holder=holder or f"process {os.getpid()} on {platform.node()}",
             ttl=ttl,
+            grace=self._clients.settings.grace_of(ttl),
             min_hold=min_hold,
             max_hold=max_hold,
             on_lost=on_lost,

@@ -1,19 +1,27 @@
 -- acquire: take all the keys for a lease, or none; stand in line for them where asked to.
 -- KEYS[1] marker   KEYS[2] fence   then for each key: its lock, its line, its line's last-seen times
--- ARGV[1] lease id   ARGV[2] value: id and holder   ARGV[3] ttl, ms   ARGV[4] grace, ms
+-- ARGV[1] lease id   ARGV[2] value: id, dot, number of the request, blank, holder
+-- ARGV[3] ttl, ms   ARGV[4] grace, ms
 -- ARGV[5] channel on which to ring the waiter, empty: do not stand in line
 -- ARGV[6] ms after which a waiter that was not seen is passed over
 -- returns { verdict, fence, ms to wait, holder }; verdict 1 granted, 0 taken, 2 not yet our turn,
 -- 3 sitting out a restart
--- Asked again with the same id, it grants again: an answer may have been lost. The fence is one more
+-- Asked again with the same id, it grants again: an answer may have been lost. A request that comes
+-- after a later one of its id changes nothing. The fence is one more
 -- than the last; it starts from the clock in microseconds, also after a restart or failover that may
 -- have lost some, so that it never falls back (it would have to be raised a million times a second).
 local id, ttl, ring = ARGV[1], tonumber(ARGV[3]), ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local since = tonumber(redis.call('HGET', KEYS[1], 'since') or 0)
+if since > now then
+  -- The clock went back since then, and must not make us sit out for as long.
+  since = now
+  redis.call('HSET', KEYS[1], 'since', string.format('%d', since))
+end
 local verdict, pause, holder = 1, 0, ''
 local ours = true
+local number = tonumber(string.match(ARGV[2], '^%x+%.(%d+)') or 0)
 
 for k = 3, #KEYS, 3 do
   local value = redis.call('GET', KEYS[k])
@@ -23,6 +31,8 @@ for k = 3, #KEYS, 3 do
     ours = false
     verdict, holder = 0, value
     pause = math.max(pause, redis.call('PTTL', KEYS[k]))
+  elseif tonumber(string.match(value, '^%x+%.(%d+)') or 0) > number then
+    return { 0, 0, 0, '' }
   end
 end
 if verdict == 1 and not ours then
@@ -43,8 +53,16 @@ end
 
 if verdict ~= 1 then
   if ring ~= '' then
+    -- Whoever lost a place in one line gets a new one in all: two that stand in several lines must
+    -- stand in the same order in each, or both wait for the other.
+    local stands = true
     for k = 4, #KEYS, 3 do
-      redis.call('ZADD', KEYS[k], 'NX', string.format('%d%06d', time[1], time[2]), id)
+      stands = stands and redis.call('ZSCORE', KEYS[k], id)
+    end
+    for k = 4, #KEYS, 3 do
+      if not stands then
+        redis.call('ZADD', KEYS[k], string.format('%d%06d', time[1], time[2]), id)
+      end
       redis.call('HSET', KEYS[k + 1], id, string.format('%d', now), id .. ':ring', ring)
       redis.call('PEXPIRE', KEYS[k], 2 * ARGV[6])
       redis.call('PEXPIRE', KEYS[k + 1], 2 * ARGV[6])

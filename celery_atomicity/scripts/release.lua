@@ -2,17 +2,20 @@
 -- KEYS for each key: its lock, its line, its line's last-seen times
 -- ARGV[1] lease id   ARGV[2] ms for which the keys stay taken all the same (min_hold), 0: free now
 -- ARGV[3] ms after which a waiter that was not seen is passed over
+-- ARGV[4] only what was granted to the request of this number or an earlier one; empty: all
 -- returns how many of the keys were still held
 -- Nothing here is refused when the server is out of memory. A waiter whose process has died is not
 -- subscribed to its channel any more, so that ringing it reaches nobody and the next one is rung.
 local id = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local upto = tonumber(ARGV[4] or '') or math.huge
 local held = 0
 for k = 1, #KEYS, 3 do
   local lock, line, seen = KEYS[k], KEYS[k + 1], KEYS[k + 2]
   local value = redis.call('GET', lock)
-  if value and string.sub(value, 1, #id) == id then
+  if value and string.sub(value, 1, #id) == id
+      and tonumber(string.match(value, '^%x+%.(%d+)') or 0) <= upto then
     held = held + 1
     if tonumber(ARGV[2]) > 0 then
       redis.call('PEXPIRE', lock, ARGV[2])
