@@ -11,7 +11,9 @@ from celery_atomicity.errors import (
     Unavailable,
 )
 from celery_atomicity.integration.app import Atomicity, current_atom, current_lease
+from celery_atomicity.integration.hold_back import hold_back
 from celery_atomicity.integration.partitioned import partitioned
+from celery_atomicity.integration.rate_limit import rate_limited
 from celery_atomicity.integration.singleton import singleton_by
 from celery_atomicity.keys import slot_of
 from celery_atomicity.primitives.lease import Lease
@@ -24,7 +26,10 @@ __all__ = [
     "current_lease",
     # decorators
     "partitioned",
+    "rate_limited",
     "singleton_by",
+    # what a rate-limited task may say
+    "hold_back",
     # raw decisions
     "Atom",
     "Assignment",

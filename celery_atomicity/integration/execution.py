@@ -41,6 +41,8 @@ class Execution:
         request: The task's request; None in a direct call.
         where: Who runs it.
         outer: The execution that this one runs inside of, if any.
+        innermost: How many of our decorators are inside of this one's, and what is called before
+            they let the function run, if anything.
         yields: Called, last first, before this very task is published again: by ``self.retry``,
             autoretry, ``task.replace``, or being given back to its queue.
     """
@@ -49,6 +51,7 @@ class Execution:
         "args",
         "bound_args",
         "function",
+        "innermost",
         "kwargs",
         "outer",
         "owner",
@@ -73,6 +76,7 @@ class Execution:
         self.bound_args = bound_args
         self.outer = _running.get()
         self.yields: list[Callable[[], None]] = []
+        self.innermost: tuple[int, Callable[[], None]] | None = None
         self.task: Any = owner.find(bound_args)
         self.request: Any = None
         self.where: Where = "direct"
@@ -87,8 +91,15 @@ class Execution:
         finally:
             _running.reset(token)
 
+    def before_function(self, inside: int, action: Callable[[], None]) -> None:
+        """Have *action* called when the last of the *inside* decorators in ours calls on."""
+        self.innermost = (inside, action)
+
     def call(self) -> Any:
         """Call the decorated function itself."""
+        for distance, execution in enumerate(self.outwards()):
+            if execution.innermost is not None and execution.innermost[0] == distance:
+                execution.innermost[1]()
         return self.function(*self.args, **self.kwargs)
 
     @property

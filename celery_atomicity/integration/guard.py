@@ -10,6 +10,7 @@ from celery.utils.log import get_logger
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.copies import HEADER, admits
+from celery_atomicity.integration.requeue import send_on
 
 if TYPE_CHECKING:
     from celery import Celery, Task
@@ -34,6 +35,8 @@ def _guard(cls: type[Task]) -> None:
         tick = getattr(self.request, HEADER, None)
         if isinstance(tick, dict) and not self.request.is_eager:
             _check(self, task_id, tick)
+        if not self.request.is_eager:
+            send_on(self)
         return before(self, task_id, args, kwargs)
 
     # On the class: it is where Celery looks for it. A base class that has one of its own, guarded

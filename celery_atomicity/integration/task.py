@@ -76,8 +76,9 @@ def marks(function: Any) -> list[object]:
     found = []
     while function is not None:
         own = getattr(function, "__dict__", {})
-        if _MARK in own:
-            found.append(own[_MARK])
+        mark, wrapper = own.get(_MARK, (None, None))
+        if wrapper is function:  # else functools.wraps() has copied it to somebody else's
+            found.append(mark)
         function = getattr(function, "__func__", None) or own.get("__wrapped__")
     return found
 
@@ -131,8 +132,8 @@ def _like(function: Any, mark: object) -> Callable[[Callable[..., Any]], Callabl
             dressed.__signature__ = inspect.signature(function)
         except (TypeError, ValueError):
             dressed.__dict__.pop("__signature__", None)
-        dressed.__dict__.pop(_MARK, None)  # wraps() has copied the inner decorator's
-        setattr(dressed, _MARK, mark)
+        # In place of the inner decorator's, which wraps() has copied.
+        setattr(dressed, _MARK, (mark, dressed))
         answer: Callable[..., Any] = dressed
         return answer
 

@@ -7,7 +7,9 @@ the smaller one. The rules:
 
 - **Arriving.** Who arrives is judged by what is promised: with room for its cost below the burst
   it starts and is charged to both debts. Otherwise it is promised the moment at which there will
-  be room, goes away, and asks nothing until then.
+  be room, goes away, and asks nothing until then. Unless a start is going to waste: where there is
+  room in what has started, those it was promised to are late (they may stand behind the very
+  arrivals in front of their pool), so that it is taken by whoever is here.
 - **Coming back.** Who comes back has been promised for, and is judged by what has started. A wait
   shorter than half a second is charged at once and slept out: those who come late, one by one,
   thereby fill the gaps that others left. A longer one means that the fleet was held up: the task is
@@ -223,16 +225,22 @@ def judge(
     born = tuple(each.born for each in debts)
     untouched = [None if state is None else each for state, each in zip(states, debts, strict=True)]
 
-    due = _start if back else _place
-    waits = [due(each, question.limit) for each, question in zip(debts, questions, strict=True)]
+    starts = [_start(each, question.limit) for each, question in zip(debts, questions, strict=True)]
+    places = [_place(each, question.limit) for each, question in zip(debts, questions, strict=True)]
+    waits = [
+        start if back or start <= question.patience else place
+        for start, place, question in zip(starts, places, questions, strict=True)
+    ]
     late = [i for i, wait in enumerate(waits) if wait > questions[i].patience]
     if not late:
-        start = max(waits)
+        when = max(waits)
         charged = [
-            _charged(each, question.limit, start, was_promised=bool(token))
-            for each, question, token in zip(debts, questions, tokens, strict=True)
+            _charged(each, question.limit, when, promise=not token and (back or start == place))
+            for each, question, token, start, place in zip(
+                debts, questions, tokens, starts, places, strict=True
+            )
         ]
-        return Answer(Kind.START, start, -1, born), list(charged)
+        return Answer(Kind.START, when, -1, born), list(charged)
 
     worst = max(late, key=waits.__getitem__)
     limit = questions[worst].limit
@@ -241,7 +249,6 @@ def judge(
     if tokens[worst] and once and waits[worst] <= min(questions[worst].longest, next_to_start):
         return Answer(Kind.AGAIN, waits[worst], worst, born), list(debts)
 
-    places = [_place(each, question.limit) for each, question in zip(debts, questions, strict=True)]
     worst = max(range(len(places)), key=places.__getitem__)
     if places[worst] > questions[worst].longest:
         return Answer(Kind.REFUSED, places[worst], worst, born), untouched
@@ -296,9 +303,9 @@ def _place(debts: Debts, limit: Limit) -> float:
     return max(_start(debts, limit), promised)
 
 
-def _charged(debts: Debts, limit: Limit, start: float, *, was_promised: bool) -> Debts:
+def _charged(debts: Debts, limit: Limit, start: float, *, promise: bool) -> Debts:
     rate = _per_ms(limit)
     started = max(0.0, debts.started - rate * (start - debts.ahead)) + limit.cost
-    promised = debts.promised if was_promised else debts.promised + limit.cost
+    promised = debts.promised + limit.cost if promise else debts.promised
     promised = max(started + rate * start, promised)
     return replace(debts, started=started, ahead=start, promised=promised)

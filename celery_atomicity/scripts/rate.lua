@@ -98,7 +98,9 @@ end
 
 local start, worst, longest = 0, 0, 0
 for i, it in ipairs(limits) do
-  local ms = back and start_of(it) or place_of(it)
+  local ms, place = start_of(it), place_of(it)
+  it.fresh = it.token == '' and (back or ms == place)
+  if not back and ms > it.patience then ms = place end
   start = math.max(start, ms)
   if ms > it.patience and ms > longest then worst, longest = i, ms end
 end
@@ -106,7 +108,7 @@ if worst == 0 then
   for _, it in ipairs(limits) do
     it.s = math.max(0, it.s - it.rate * (start - it.e)) + it.cost
     it.e = start
-    it.p = math.max(it.s + it.rate * it.e, it.token == '' and it.p + it.cost or it.p)
+    it.p = math.max(it.s + it.rate * it.e, it.fresh and it.p + it.cost or it.p)
   end
   return answer(1, start, 0)
 end

@@ -37,6 +37,7 @@ class History:
         workers, slots: How many, and how many tasks each runs at once.
         back: How late a comeback is at most.
         trip: How long a round trip takes at most; *jitter*: how late a sleeper wakes.
+        busy: How long a slot is busy with a task before that asks.
         frozen: (from, for how long, which worker or None for all).
         killed: (when, which worker): its tasks come again after *visibility*, it is replaced.
         doubled: How likely a task that is given back comes twice.
@@ -55,6 +56,7 @@ class History:
     back: float = 0.0
     trip: float = 0.001
     jitter: float = 0.0
+    busy: float = 0.0
     frozen: list[tuple[float, float, int | None]] = field(default_factory=list)
     killed: list[tuple[float, int]] = field(default_factory=list)
     visibility: float = 5.0
@@ -166,7 +168,8 @@ class World:
             worker.free -= 1
             ticket = next(self._tickets)
             worker.holding[ticket] = message
-            self._at(self._now, self._ask, who, worker.life, ticket, message.promises)
+            begin = self._now + self.history.busy
+            self._at(begin, self._ask, who, worker.life, ticket, message.promises)
 
     def _alive(self, who, life, again, *arguments):
         """Whether a step of this worker is to be taken now; a frozen one takes it later."""

@@ -140,8 +140,8 @@ def break_the_charge(monkeypatch):
     monkeypatch.setattr(
         rate,
         "_charged",
-        lambda debts, limit, start, *, was_promised: (
-            debts if was_promised else real(debts, limit, start, was_promised=was_promised)
+        lambda debts, limit, start, *, promise: (
+            real(debts, limit, start, promise=promise) if promise else debts
         ),
     )
 
@@ -164,8 +164,8 @@ def break_several_limits(monkeypatch):
     monkeypatch.setattr(
         rate,
         "_charged",
-        lambda debts, limit, start, *, was_promised: real(
-            debts, limit, min(start, rate._start(debts, limit)), was_promised=was_promised
+        lambda debts, limit, start, *, promise: real(
+            debts, limit, min(start, rate._start(debts, limit)), promise=promise
         ),
     )
 
