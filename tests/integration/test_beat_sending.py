@@ -500,6 +500,27 @@ def test_a_publish_whose_answer_is_lost_is_sent_again_and_runs_once(apart, clock
     assert len(ran(apart.app, apart.messages)) == 1
 
 
+# BEAT-03
+def test_that_a_copy_may_exist_is_not_forgotten_when_its_tick_is_left_to_another(apart, clock):
+    apart.begin(clock, a=every(10))
+    apart.driver.run(10)
+    assert seconds(apart.queue.take()) == [10]
+    replica = apart.scheduler._replica
+    apart.way.drop_answers(1, match=b"LPUSH")
+    clock.forward(10)
+    apart.scheduler.tick()
+    wait_until(lambda: not apart.scheduler._publisher.pause, 5, "the broker to be tried again")
+
+    replica.asked = lambda _unit: replica.assign(None)
+    apart.scheduler.tick()
+    apart.scheduler.close()
+    apart.begin(clock, a=every(10))
+    apart.until(2)
+
+    assert seconds(apart.messages) == [20, 20]
+    assert len(ran(apart.app, apart.messages)) == 1
+
+
 def test_a_message_that_cannot_be_made_holds_nobody_up(beat, queue, clock, caplog):
     driver = beat(
         a=every(10, args=(object(),)),
