@@ -172,7 +172,7 @@ class Exchange:
             self._fail(server, link, error)
         except BaseException:
             # Torn away in mid-command: what the server makes of the rest is anybody's guess.
-            self._fail(server, link, ConnectionAbortedError("interrupted while sending"))
+            self._tear(server, link, "interrupted while sending")
             raise
 
     def read_until_done(self, question: Question) -> None:
@@ -238,7 +238,7 @@ class Exchange:
             self._fail(server, link, error)
             return
         except BaseException:
-            self._fail(server, link, ConnectionAbortedError("interrupted while reading"))
+            self._tear(server, link, "interrupted while reading")
             raise
         for receiver, value in answers:
             question, index, command = receiver
@@ -276,6 +276,17 @@ class Exchange:
             if server.link is link:
                 server.failed(error, clock.monotonic())
                 self._drop(server, error)
+
+    def _tear(self, server: Server, link: Link, what: str) -> None:
+        """
+        Give up a link that an exception from outside, such as a time limit's, has put out of step.
+
+        That is no fault of the server's, which may be asked again at once: what was taken has to
+        go back.
+        """
+        with self._lock:
+            if server.link is link:
+                self._drop(server, ConnectionAbortedError(what))
 
     def _drop(self, server: Server, error: Exception) -> None:
         """Close the link and answer whoever waits for it with *error*."""

@@ -15,11 +15,12 @@ from celery_atomicity.primitives.lease import let_go, shown
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from celery_atomicity.connection import Call, Clients, Reply
     from celery_atomicity.connection.mailbox import Mailbox
     from celery_atomicity.primitives.holding import Terms
+    from celery_atomicity.primitives.lease import Lease
 
 ACQUIRE = Script("acquire")
 RAISE = Script("raise")
@@ -60,30 +61,37 @@ class Acquisition:
         self._has_first = False
         self._pause = SHORTEST
 
-    def run(self, wait: float | None) -> Holding:
+    def run(self, wait: float | None, keep: Callable[[Holding], Lease]) -> Lease:
         """
         Wait until the lease is granted: *wait* seconds at the most, None without limit, 0 not.
+
+        Args:
+            wait: As said.
+            keep: Given what was granted, makes the lease of it that the caller gets.
 
         Raises:
             LockTimeout: It was not granted in time.
         """
         began = clock.monotonic()
-        holding = None
         # Before anything is asked: whoever is killed in mid-request may hold it all the same.
         estate.note(self.id, self._terms.places, self._terms.min_hold)
         try:
             while True:
                 outcome, holding = self._attempt(stand_in_line=wait != 0)
                 if holding is not None:
-                    return holding
+                    lease = keep(holding)
+                    self._clean_up(granted=True)
+                    return lease
                 waited = clock.monotonic() - began
                 left = None if wait is None else wait - waited
                 if left is not None and left <= 0:
                     break
                 self._wait(outcome, left)
-        finally:
-            # Also when a time limit or a revoke struck in mid-request: nothing may stay behind.
-            self._clean_up(granted=holding is not None)
+        except BaseException:
+            # A time limit or a revoke struck, at any instant: nothing may stay behind.
+            self._clean_up(granted=False)
+            raise
+        self._clean_up(granted=False)
         raise self._timeout(outcome, waited)
 
     # -- one attempt ----------------------------------------------------------------------------

@@ -140,6 +140,7 @@ class Keeper:
     def start_anew(self) -> None:
         """Begin with no lease: at first, and after a fork."""
         self._holdings: dict[str, Holding] = {}
+        self._leaving: dict[str, Holding] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -173,6 +174,7 @@ class Keeper:
             if holding.released:
                 return
             holding.released = True
+            self._leaving[holding.id] = holding
             self._holdings.pop(holding.id, None)
             # A renewal that is under way must not arrive after the release.
             if holding.id in self._renewing:
@@ -180,8 +182,7 @@ class Keeper:
                     lambda: holding.id not in self._renewing, self._clients.settings.timeout
                 )
         stood = not holding.lost()
-        freed = let_go(self._clients, holding.release())
-        estate.strike(holding.id)
+        freed = self._let_go(holding)
         if stood and not freed:
             logger.warning(
                 "Group %s: %s could not be released on a majority of addresses; "
@@ -193,11 +194,19 @@ class Keeper:
             )
 
     def abandon(self, lease_id: str) -> None:
-        """Let go what is kept under *lease_id*; nothing, if it is not kept any more."""
-        with self._lock:
-            holding = self._holdings.get(lease_id)
+        """Let go what is kept under *lease_id*, or was about to be let go; usually nothing."""
+        holding = self._holdings.get(lease_id)
         if holding is not None:
             self.release(holding)
+        leaving = self._leaving.get(lease_id)
+        if leaving is not None:  # an exception from outside struck while it was let go
+            self._let_go(leaving)
+
+    def _let_go(self, holding: Holding) -> bool:
+        freed = let_go(self._clients, holding.release())
+        estate.strike(holding.id)
+        self._leaving.pop(holding.id, None)
+        return freed
 
     # -- the thread -----------------------------------------------------------------------------
 

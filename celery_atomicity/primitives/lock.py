@@ -132,7 +132,11 @@ class Lock:
                 )
         acquisition = Acquisition(self._clients, self._mailbox, terms)
         self._asked = acquisition.id
-        return self._keeper.keep(acquisition.run(self._wait))
+        try:
+            return acquisition.run(self._wait, self._keeper.keep)
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """

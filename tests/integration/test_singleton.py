@@ -1,0 +1,402 @@
+"""``singleton_by`` in one process against a real server: eager and direct calls, and faults."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import uuid
+
+import pytest
+from celery import Celery, chain, chord
+from celery.app.trace import build_tracer
+
+from celery_atomicity import (
+    AlreadyHeld,
+    Atomicity,
+    LeaseLost,
+    LockTimeout,
+    clock,
+    current_lease,
+    singleton_by,
+)
+from celery_atomicity.atom import arbiter_of
+from celery_atomicity.integration.warden import Warden
+from celery_atomicity.primitives.estate import Estate
+
+
+@pytest.fixture
+def app(server, group):
+    app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=True)
+    app.conf.update(
+        atomicity_redis=server.url,
+        atomicity_group=group,
+        atomicity_restart_grace=0,
+        task_always_eager=True,
+    )
+    Atomicity(app)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def task(app):
+    """A factory of tasks, plain functions that are decorated as the test says."""
+
+    def make(key="{x}", function=None, **options):
+        def run(x, seconds=0.0):
+            clock.sleep(seconds)
+            return current_lease.fence
+
+        function = function or run
+        function.__name__ = "function"  # Celery writes it into a signature
+        name = uuid.uuid4().hex
+        return app.task(shared=False, lazy=False, name=name)(singleton_by(key, **options)(function))
+
+    return make
+
+
+@pytest.fixture
+def holding(app):
+    """A factory: ``with holding("scope:key"):`` somebody else has that key."""
+    lock = Atomicity.of(app).atom().lock
+
+    @contextlib.contextmanager
+    def hold(key, **options):
+        lease = lock(key, **options).acquire()  # not ``with``: this block is somebody else's
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    return hold
+
+
+def kept(app):
+    """What the keeper of this process renews."""
+    return arbiter_of(Atomicity.of(app).settings).keeper.leases
+
+
+def run_as_worker(task, *args, **request):
+    request = {"id": uuid.uuid4().hex, "is_eager": False, "delivery_info": {}, **request}
+    return build_tracer(task.name, task, app=task.app)(request["id"], args, {}, request)
+
+
+class TestEagerAndDirect:
+    def test_the_key_is_held_while_it_runs_and_free_after(self, app, task, holding):
+        seen = []
+        mine = task(scope="s", function=lambda x: seen.append(current_lease.keys))
+
+        assert mine.delay("a").get() is None
+        mine("b")
+
+        assert seen == [("s:a",), ("s:b",)]
+        assert kept(app) == []
+        for key in ("s:a", "s:b"):
+            with holding(key, wait=0):
+                pass
+
+    def test_the_scope_is_the_task_by_default(self, task):
+        mine = task(function=lambda x: current_lease.keys)
+
+        assert mine.delay(1).get() == (f"{mine.name}:1",)
+        assert mine(1) == mine.run(1) == (f"{mine.name}:1",)
+
+    def test_several_keys(self, task):
+        mine = task(["a:{x}", "b:{x}"], function=lambda x: current_lease.keys, scope="s")
+
+        assert mine(1) == ("s:a:1", "s:b:1")
+
+    def test_skip(self, task, holding):
+        mine = task(scope="s", on_conflict="skip")
+        with holding("s:a", holder="somebody"):
+            eager = mine.delay("a")
+            direct = mine("a")
+
+        assert eager.state == "SKIPPED"
+        assert eager.get() == eager.result
+        assert eager.result.keys() == direct.keys()
+        assert direct["key"] == "s:a"
+        assert direct["holder"].startswith("somebody, since ")
+        assert mine.delay("a").state == "SUCCESS"
+
+    def test_skip_in_an_eager_chord_and_chain(self, app, task, holding):
+        mine = task(scope="s", on_conflict="skip")
+
+        @app.task(shared=False, name=uuid.uuid4().hex)
+        def collect(results):
+            return results
+
+        with holding("s:a"):
+            [skipped] = chord([mine.s("a")], collect.s())().get()
+            chained = chain(mine.s("a"), collect.s())().get()
+
+        assert skipped["skipped"] is True
+        assert chained["skipped"] is True
+
+    def test_raise_and_wait(self, task, holding):
+        with holding("s:a", holder="somebody"):
+            with pytest.raises(LockTimeout, match="somebody"):
+                task(scope="s", on_conflict="raise")("a")
+            with pytest.raises(LockTimeout):
+                task(scope="s", wait=0.05)("a")
+
+    @pytest.mark.parametrize("on_conflict", ["wait", "retry"])
+    def test_waits_here_for_what_a_worker_would_come_back_for(self, task, holding, on_conflict):
+        mine = task(scope="s", on_conflict=on_conflict)
+        with holding("s:a") as lease:
+            timer = threading.Timer(0.2, lease.release)
+            timer.start()
+
+            assert mine("a") > lease.fence
+            timer.join()
+
+    def test_a_task_that_calls_itself_for_the_same_key(self, task):  # LOCK-14
+        def again(x):
+            return mine(x)
+
+        mine = task(function=again)
+
+        with pytest.raises(AlreadyHeld):
+            mine(1)
+
+    def test_a_lock_timeout_of_the_task_itself_is_its_failure(self, task, holding):
+        def locks(x):
+            with holding("other", wait=0):
+                return x
+
+        mine = task(function=locks, on_conflict="skip")
+
+        with holding("other"), pytest.raises(LockTimeout):
+            mine(1)
+
+    def test_min_hold(self, task):  # LOCK-12
+        mine = task(min_hold=30, on_conflict="skip")
+
+        assert isinstance(mine(1), int)
+        assert mine(1)["skipped"] is True
+        assert isinstance(mine(2), int)
+
+
+class TestEnds:
+    def test_an_exception_goes_out_and_the_key_is_free(self, app, task, server):
+        def fail(x):
+            raise ValueError(x)
+
+        with pytest.raises(ValueError, match="7"):
+            task(function=fail)(7)
+
+        assert kept(app) == []
+        assert server.cli("KEYS", "atom:*:lock:*") == []
+
+    def test_a_call_that_does_not_fit_asks_nothing(self, app, task, server):  # F03
+        mine = task()
+        before = server.cli("INFO", "commandstats")
+
+        with pytest.raises(TypeError):
+            mine()
+
+        assert "evalsha" not in str(before)
+        assert "evalsha" not in str(server.cli("INFO", "commandstats"))
+
+    def test_a_result_comes_also_if_the_arbiter_dies_meanwhile(self, task, server, caplog):
+        """The lease still stands; that it could not be let go is said."""
+
+        def kill(x):
+            server.kill()
+            return x
+
+        assert task(function=kill)(1) == 1
+        assert "could not be released" in caplog.text
+
+    # A socket that was just being connected is left to be closed by its end.
+    @pytest.mark.filterwarnings("ignore:.*:pytest.PytestUnraisableExceptionWarning")
+    def test_a_time_limit_anywhere_leaves_nothing_behind(self, app, task, server):  # F10
+        """Struck at any instant, also inside of our own code, it frees the key at once."""
+
+        class SoftLimit(Exception):
+            pass
+
+        armed = []
+
+        def strike(_signal, _frame):
+            if armed:
+                armed.clear()
+                raise SoftLimit
+
+        mine = task(scope="s")
+        mine("a")
+        key = f"atom:{app.conf.atomicity_group}:lock:s:a"
+        before = signal.signal(signal.SIGALRM, strike)
+        struck = 0
+        try:
+            for number in range(300):
+                try:
+                    armed.append(True)
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 + number % 100 * 20e-6)
+                    mine("a", 0.0005)
+                    armed.clear()
+                except SoftLimit:
+                    struck += 1
+                assert kept(app) == []
+                assert server.cli("EXISTS", key) == 0
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+        assert struck > 100
+        assert mine("a") > 0
+
+
+class TestOnLost:
+    def lose(self, server, group, key="s:a"):
+        server.cli("DEL", f"atom:{group}:lock:{key}")
+
+    @pytest.fixture
+    def loses(self, server, group):
+        """A function whose key is deleted as it begins, and that then runs for a while."""
+
+        def run(x, seconds=1.0):
+            self.lose(server, group)
+            clock.sleep(seconds)
+            return "result"
+
+        return run
+
+    def test_fail(self, task, loses):  # LOCK-07
+        with pytest.raises(LeaseLost, match="s:a") as caught:
+            task(function=loses, scope="s", ttl=0.5)("a")
+
+        assert caught.value.fence > 0
+
+    def test_fail_comes_from_the_tasks_own_error(self, task, loses):
+        def run(x):
+            loses(x)
+            raise ValueError("mine")
+
+        with pytest.raises(LeaseLost) as caught:
+            task(function=run, scope="s", ttl=0.5)("a")
+
+        assert str(caught.value.__cause__) == "mine"
+
+    def test_log(self, task, loses, caplog):
+        assert task(function=loses, scope="s", ttl=0.5, on_lost="log")("a") == "result"
+        assert "went on to its end without its lease" in caplog.text
+
+    def test_interrupt(self, task, loses):
+        seen = []
+
+        def run(x):
+            try:
+                loses(x, 30)
+            except LeaseLost as error:
+                seen.append(error)
+                raise
+
+        with pytest.raises(LeaseLost) as caught:
+            task(function=run, scope="s", ttl=0.5, on_lost="interrupt")("a")
+
+        assert type(caught.value) is LeaseLost
+        assert str(seen[0]) == str(caught.value)
+        assert seen[0].fence == caught.value.fence
+
+    def test_max_hold(self, task):  # LOCK-12
+        with pytest.raises(LeaseLost, match="max_hold"):
+            task(max_hold=0.1)(1, 0.3)
+
+
+class TestInAWorker:
+    def test_the_arbiter_down_is_no_reason_to_skip(self, app, task, server):
+        """What nobody is known to hold is not skipped, or work would be lost in silence."""
+        server.stop()
+
+        outcome = run_as_worker(task(on_conflict="skip"), 1)
+
+        assert outcome.info.state == "FAILURE"
+        assert isinstance(outcome.info.retval, LockTimeout)
+        assert outcome.info.retval.unreachable
+
+    def test_skip_stores_its_state(self, app, task, holding):
+        mine = task(scope="s", on_conflict="skip")
+        with holding("s:a"):
+            outcome = run_as_worker(mine, "a", id="skipped-1")
+
+        assert outcome.info.state == "IGNORED"
+        app.conf.task_always_eager = False
+        result = app.AsyncResult("skipped-1")
+        assert (result.state, result.get()["key"]) == ("SKIPPED", "s:a")
+
+    def test_skip_stores_nothing_where_results_are_ignored(self, app, task, holding):
+        mine = task(scope="s", on_conflict="skip")
+        with holding("s:a"):
+            run_as_worker(mine, "a", id="ignored-1", ignore_result=True)
+
+        app.conf.task_always_eager = False
+        assert app.AsyncResult("ignored-1").state == "PENDING"
+
+    def test_who_holds_is_told(self, app, task, holding):  # LOCK-16
+        seen = []
+
+        def ask():
+            try:
+                with holding("s:a", wait=0):
+                    pass
+            except LockTimeout as error:
+                seen.append(error.holder)
+
+        def run(x):
+            asking = threading.Thread(target=ask)
+            asking.start()
+            asking.join()
+
+        mine = task(function=run, scope="s")
+        run_as_worker(mine, "a", id="id-1", hostname="celery@node")
+
+        assert seen[0].startswith(f"task {mine.name}[id-1] on celery@node, since ")
+
+    def test_a_healthy_run_logs_nothing_above_info(self, app, task, caplog):
+        caplog.set_level(logging.DEBUG)
+        mine = task()
+        run_as_worker(mine, 1)
+
+        ours = [r for r in caplog.records if r.name.startswith("celery_atomicity")]
+        assert [r.levelname for r in ours] == ["DEBUG"]
+        assert ours[0].fence > 0
+
+
+class TestWarden:
+    def test_lets_go_for_the_dead_and_only_for_them(self, app, group, server):  # LOCK-18
+        """A child that still runs keeps its keys; min_hold outlives it."""
+        clients = Atomicity.of(app).clients
+        estate = Estate(lambda: 1)
+        ready, told = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for number, min_hold in enumerate((None, 30.0)):
+                    places = tuple(f"atom:{group}:{kind}:{number}" for kind in ("lock", "line"))
+                    estate.note(f"id{number}".ljust(32), (*places, places[1] + ":seen"), min_hold)
+                os.write(told, b"x")
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.read(ready, 1)
+        for number in (0, 1):
+            value = f"id{number}".ljust(32) + " holder"
+            server.cli("SET", f"atom:{group}:lock:{number}", value, "PX", "60000")
+        server.cli("SET", f"atom:{group}:lock:2", "another's")
+        warden = Warden(clients, estate)
+
+        warden.look()
+        assert server.cli("EXISTS", f"atom:{group}:lock:0") == 1
+
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped yet
+        warden.look()
+        os.waitpid(pid, 0)
+
+        assert server.cli("EXISTS", f"atom:{group}:lock:0") == 0
+        assert 0 < server.cli("PTTL", f"atom:{group}:lock:1") <= 30000
+        assert server.cli("EXISTS", f"atom:{group}:lock:2") == 1
+        os.close(ready)
+        os.close(told)
