@@ -214,13 +214,14 @@ class Hold:
             held.set((*before, lease))
             self._execution.yields.append(self._give_way)
             _forget_asked(self._execution)
-            logger.debug(
-                "%s holds %s, fence %d",
-                self._execution.name,
-                ", ".join(lease.keys),
-                lease.fence,
-                extra={"keys": lease.keys, "fence": lease.fence},
-            )
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug(
+                    "%s holds %s, fence %d",
+                    self._execution.name,
+                    ", ".join(lease.keys),
+                    lease.fence,
+                    extra={"keys": lease.keys, "fence": lease.fence},
+                )
             result = self._call()
         except BaseException as error:
             self._end(error)

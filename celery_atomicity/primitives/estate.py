@@ -14,7 +14,7 @@ import mmap
 import os
 import threading
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
@@ -85,7 +85,7 @@ class Estate:
             return
         until = clock.monotonic() + min_hold if min_hold else 0.0
         with self._lock:
-            self._own[lease_id] = Legacy(self._pid, lease_id, places, until)
+            self._own[lease_id] = json.dumps([self._pid, lease_id, places, until]).encode()
             self._write()
 
     def strike(self, lease_id: str) -> None:
@@ -100,49 +100,47 @@ class Estate:
         """What stands there of all processes, alive or not."""
         # Only pages in use are looked at: looking at the others would make them cost memory.
         used = self._memory[PAGES * PAGE :]
-        return [one for page in range(PAGES) if used[page] for one in self._read(page)]
+        lines = [line for page in range(PAGES) if used[page] for line in self._lines(page)]
+        left = []
+        for line in lines:
+            pid, lease_id, places, until = json.loads(line)
+            left.append(Legacy(pid, lease_id, tuple(places), until))
+        return left
 
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._own: dict[str, Legacy] = {}
+        self._own: dict[str, bytes] = {}
         index = self._index()
         self._page = index if index is not None and 0 <= index < PAGES else None
-        self._inherited: list[Legacy] = []
+        self._inherited: list[bytes] = []
         self._pious_until = clock.monotonic() + _PIETY
         if self._page is not None:
-            self._inherited = [one for one in self._read(self._page) if one.pid != self._pid]
+            self._inherited = self._lines(self._page)
 
     def _write(self) -> None:
         assert self._page is not None
         if self._inherited and clock.monotonic() > self._pious_until:
             self._inherited = []
-        text = b"\n".join(self._lines())
+        text = b"\n".join(self._kept()) if self._own or self._inherited else b""
         start = self._page * PAGE
         half = 1 - self._memory[start]
         _put(self._memory, start + _HEAD + half * _HALF, text)
         self._memory[start] = half  # from here on the new half counts, and it is complete
         self._memory[PAGES * PAGE + self._page] = 1 if text else 0
 
-    def _lines(self) -> Iterator[bytes]:
+    def _kept(self) -> Iterator[bytes]:
         """As many as there is room for, the latest first; the others run out by themselves."""
         room = _ROOM
-        for one in [*reversed(self._own.values()), *self._inherited]:
-            line = json.dumps(asdict(one), separators=(",", ":")).encode()
+        for line in [*reversed(self._own.values()), *self._inherited]:
             room -= len(line) + 1
             if room < 0:
                 return
             yield line
 
-    def _read(self, page: int) -> list[Legacy]:
+    def _lines(self, page: int) -> list[bytes]:
         start = page * PAGE
-        text = _get(self._memory, start + _HEAD + self._memory[start] * _HALF)
-        found = []
-        for line in text.splitlines():
-            fields = json.loads(line)
-            fields["places"] = tuple(fields["places"])
-            found.append(Legacy(**fields))
-        return found
+        return _get(self._memory, start + _HEAD + self._memory[start] * _HALF).splitlines()
 
 
 def _put(memory: mmap.mmap, base: int, text: bytes) -> None:
