@@ -48,11 +48,13 @@ def partitioned(*, slots: int, argument: str = "slot") -> Callable[[T], T]:
     fan = _checked(slots, argument)
 
     def mark(task: T) -> T:
-        if isinstance(task, PromiseProxy):
+        # By its type: isinstance would ask what the proxy stands for, and so make it.
+        kind = type(task)
+        if issubclass(kind, PromiseProxy):
             # Not made yet: to ask for it now would read the app's settings before they are whole.
             promise: Any = task
             promise.__then__(lambda: _mark(promise, fan))
-        elif isinstance(task, Proxy):
+        elif issubclass(kind, Proxy):
             _mark(_shared_function(task), fan)
         else:
             _mark(task, fan)

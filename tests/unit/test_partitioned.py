@@ -54,6 +54,19 @@ def test_it_marks_classes(app):
     assert fan_of(app.register_task(Sweep()), {}) == Fan(4)
 
 
+def test_over_a_shared_task_no_app_is_asked(app, monkeypatch):
+    def fail():
+        raise AssertionError("a current app is asked for")
+
+    monkeypatch.setattr("celery._state.get_current_app", fail)
+
+    @partitioned(slots=5)
+    @shared_task(name="tests.unasked")
+    def unasked(slot): ...
+
+    assert fan_of(app.tasks["tests.unasked"], {}) == Fan(5)
+
+
 def test_over_a_task_it_does_not_make_the_task_too_early(app):
     @partitioned(slots=4)
     @app.task(name="early")
