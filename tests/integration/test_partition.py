@@ -1,6 +1,7 @@
 import itertools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 
 import pytest
+from support import needs
 
 from celery_atomicity import Assignment, Atom, AtomicityError
 from celery_atomicity.connection import Clients
@@ -248,6 +250,39 @@ def test_a_child_reads_and_does_not_register(replicas, server):  # PART-06
     assert "main process" in text
     os.close(reader)
     os.close(writer)
+
+
+def test_reading_in_a_child_makes_no_system_call(server, group, tmp_path):  # PART-06
+    if shutil.which("strace") is None:
+        needs.missing("strace", "apt-get install strace")
+    program = (
+        "import os, sys, time\n"
+        "from celery_atomicity import Atom\n"
+        "atom = Atom(sys.argv[2], redis=sys.argv[1])\n"
+        "atom.open()\n"
+        "while atom.slots(2) is None: time.sleep(0.01)\n"
+        "if os.fork() == 0:\n"
+        "    os.write(1, b'from here')\n"
+        "    for _ in range(1000): atom.slots(128), atom.owns(3, 128), atom.assignment\n"
+        "    os.write(1, b'to here')\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    trace = tmp_path / "trace"
+
+    subprocess.run(
+        ["strace", "-f", "-o", trace, sys.executable, "-c", program, server.url, group],
+        check=True,
+        env={**os.environ, "ATOMICITY_INTERVAL": "0.4", "ATOMICITY_TIMEOUT": "0.2"},
+    )
+
+    lines = trace.read_text().splitlines()
+    child = next(line.split()[0] for line in lines if "from here" in line)
+    calls = [line.split(maxsplit=1)[1] for line in lines if line.split()[0] == child]
+    first = next(index for index, call in enumerate(calls) if "from here" in call)
+    last = next(index for index, call in enumerate(calls) if "to here" in call)
+    # The clock is read without one where the kernel offers that.
+    assert [call for call in calls[first + 1 : last] if "clock_gettime" not in call] == []
 
 
 def test_a_child_whose_parent_was_killed_owns_nothing_from_the_deadline_on(server, group):
