@@ -14,6 +14,7 @@ from support import singleton_tasks
 from support.singleton_tasks import (
     JOURNAL,
     collect,
+    end_by,
     fail_three_times,
     hold,
     hold_briefly,
@@ -248,6 +249,40 @@ class TestEnds:
         with pytest.raises(TypeError):
             get(hold.delay("a", "no number"))
         assert not taken("a")
+
+    @pytest.mark.parametrize("how", ["ignore", "reject"])
+    def test_ignore_and_reject(self, celery_setup, journal, taken, how):
+        end_by.delay("a", how)
+
+        wait_until(lambda: journal("start"), 30, "it runs")
+        self.free(taken)
+
+    def test_an_expired_task_takes_nothing(self, celery_setup, journal):
+        expired = hold.apply_async(("a",), countdown=1, expires=0.5)
+
+        with pytest.raises(TaskRevokedError):
+            get(expired)
+
+        assert journal() == []
+
+    @pytest.mark.cluster(workers=1, concurrency=2, argv=("--max-tasks-per-child", "1"))
+    def test_children_that_are_recycled(self, celery_setup, journal, taken):  # F101, F28
+        results = [hold_or_skip.delay(f"key {number}", 0) for number in range(10)]
+
+        assert all(get(result) > 0 for result in results)
+        assert get(hold_or_skip.delay("key 0", 0)) > 0
+        assert len({entry["pid"] for entry in journal("start")}) == 11
+
+    def test_a_message_that_comes_again_after_its_child_was_killed(  # F09
+        self, celery_setup, journal, holder
+    ):
+        result, start = holder(hold_briefly, "a", 2)
+
+        os.kill(start["pid"], signal.SIGKILL)
+
+        assert get(result) > start["fence"]
+        assert [entry["id"] for entry in journal("start")] == [result.id] * 2
+        assert len(journal("end")) == 1
 
     def test_a_killed_child(self, celery_setup, taken, holder):  # LOCK-18, F09
         _, start = holder(hold, "a", LONG)

@@ -5,6 +5,7 @@ import os
 import time
 
 from celery import shared_task
+from celery.exceptions import Ignore, Reject
 from redis import Redis
 
 from celery_atomicity import current_lease, singleton_by
@@ -83,6 +84,13 @@ def fail_three_times(self, key):
 @singleton_by("{key}", scope="hold", on_conflict="skip")
 def replace_itself(self, key):
     raise self.replace(hold_or_skip.si(key))
+
+
+@shared_task(bind=True)
+@singleton_by("{key}", scope="hold")
+def end_by(self, key, how):
+    note(self, "start", key=key)
+    raise {"ignore": Ignore(), "reject": Reject("no", requeue=False)}[how]
 
 
 @shared_task(bind=True)
