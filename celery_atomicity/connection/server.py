@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Whoever looks up a host needs this codec. Loaded no sooner than that, it could be half loaded by
+# one thread when another one forks, and the child would have to do without it for good.
+import encodings.idna  # noqa: F401
 import logging
 import math
 import os

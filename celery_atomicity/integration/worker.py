@@ -27,10 +27,11 @@ class ReplicaStep(bootsteps.StartStopStep):
 
     A step of the worker, not of its consumer: that one starts anew whenever the broker was lost.
     What the pool's children read is made here, before the first of them is forked; the thread that
-    registers starts after it.
+    registers starts after they are, and after an embedded beat is: what a thread is in the middle
+    of stays so in a forked child.
     """
 
-    requires = ("celery.worker.components:Pool",)
+    requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
     label = "Atomicity"
 
     def __init__(self, worker: Any, **_options: Any) -> None:
