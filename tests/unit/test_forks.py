@@ -5,6 +5,7 @@ import sys
 
 from celery import Celery
 from celery.worker.components import Beat, Pool
+from kombu.utils import symbol_by_name
 
 from celery_atomicity import Atomicity
 from celery_atomicity.integration.worker import ReplicaStep
@@ -18,10 +19,10 @@ def test_a_fork_finds_the_codec_for_hosts_loaded_whole():
 
 
 def test_a_worker_begins_to_register_after_it_has_forked_pool_and_beat():
+    # Said in so many words: what is not required comes in any order, and mostly in this one.
+    assert {symbol_by_name(name) for name in ReplicaStep.requires} == {Pool, Beat}
+
     app = Celery("shop", broker="memory://", set_as_current=False)
     Atomicity(app)
-
-    worker = app.WorkController(pool="solo", beat=True)
-
-    order = [type(step) for step in worker.blueprint.order]
+    order = [type(step) for step in app.WorkController(pool="solo", beat=True).blueprint.order]
     assert order.index(ReplicaStep) > max(order.index(Pool), order.index(Beat))
