@@ -62,7 +62,8 @@ class Owner:
             self._searched = len(tasks)
             for task in tasks:
                 self._owned_by(task)
-        return next((task for task in self._own if task.app is app), next(iter(self._own), None))
+        own = list(self._own)
+        return next((task for task in own if task.app is app), own[0] if own else None)
 
     def _owned_by(self, task: Any) -> bool:
         if task in self._own:

@@ -21,6 +21,7 @@ from celery_atomicity import (
     singleton_by,
 )
 from celery_atomicity.atom import arbiter_of
+from celery_atomicity.integration.logs import LeaseFilter
 from celery_atomicity.integration.warden import Warden
 from celery_atomicity.primitives.estate import Estate
 
@@ -362,6 +363,25 @@ class TestInAWorker:
         ours = [r for r in caplog.records if r.name.startswith("celery_atomicity")]
         assert [r.levelname for r in ours] == ["DEBUG"]
         assert ours[0].fence > 0
+
+
+def test_the_fence_is_in_what_the_task_logs(app, task):
+    records = []
+    logger = logging.getLogger("shop.tasks")
+    handler = logging.Handler()
+    handler.emit = records.append
+    handler.addFilter(LeaseFilter())
+    logger.addHandler(handler)
+
+    def run(x):
+        logger.warning("inside")
+        return current_lease.fence
+
+    fence = task(function=run, scope="s")("a")
+    logger.warning("outside")
+    logger.removeHandler(handler)
+
+    assert [(one.fence, one.lease) for one in records] == [(fence, "s:a"), ("", "")]
 
 
 class TestWarden:
