@@ -215,10 +215,11 @@ class Exchange:
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
         left = question.deadline - clock.monotonic()
+        # Another thread may drop a link at any time; a closed one has no descriptor.
         links = {
-            server.link.socket.fileno(): server
+            descriptor: server
             for server in self.servers
-            if server.link is not None
+            if (link := server.link) is not None and (descriptor := link.socket.fileno()) >= 0
         }
         if left <= 0 or not links:
             self._expire(question)

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Below so many missing answers it is looked whether any is missing.
+FEW = 8
+
+
 class Reply(NamedTuple):
     """
     What one address answered.
@@ -63,7 +67,9 @@ class Question:
 
     def look(self) -> None:
         """See whether it is decided; a question that needs no answer is so from the start."""
-        if not self._missing or (self._decided is not None and self._decided(self.replies)):
+        # Two threads that answer at the same time may count one answer only.
+        complete = self._missing < FEW and None not in self.replies
+        if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
             self.wake()
 
