@@ -26,10 +26,16 @@ import inspect
 import keyword
 import re
 import string
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from celery_atomicity.integration.key_call import call_expression
+from celery_atomicity.integration.key_parts import (
+    answered,
+    ascii_quoted,
+    attribute_of,
+    escaper,
+    item_of,
+)
 from celery_atomicity.integration.key_text import formatted, quoted, text
 
 if TYPE_CHECKING:
@@ -176,7 +182,7 @@ class _Head:
 
     def _callable(self, spec: Callable[..., Any]) -> str:
         call = call_expression(spec, self.signature, self.variables, self.keep, self.described())
-        return f"{self.keep('answered', _answered)}({call})"
+        return f"{self.keep('answered', answered)}({call})"
 
     def _template(self, spec: str) -> str:
         """The expression that fills the format string *spec*."""
@@ -192,7 +198,7 @@ class _Head:
             seen += 1
             if seen < fields:
                 after = pieces[index + 1][0]
-                field = f"{self.keep('escape', _escape(after[0]))}({field})"  # noqa: PLW2901
+                field = f"{self.keep('escape', escaper(after[0]))}({field})"  # noqa: PLW2901
             written.append(field)
         return " + ".join(written)
 
@@ -232,7 +238,7 @@ class _Head:
             raise ValueError(f"key={spec!r}: !{conversion} is not a conversion; there are !s !r !a")
         if format_spec and conversion is None:
             return f"{self.keep('formatted', formatted)}({value}, {format_spec!r})"
-        write = {"r": quoted, "a": _ascii}.get(conversion or "s", text)
+        write = {"r": quoted, "a": ascii_quoted}.get(conversion or "s", text)
         written = f"{self.keep('text', write)}({value})"
         return f"format({written}, {format_spec!r})" if format_spec else written
 
@@ -243,12 +249,12 @@ class _Head:
                     f"key={spec!r}: the attribute {attribute!r} is private; a key is made of public"
                     " attributes, or by a callable"
                 )
-            return f"{self.keep('attribute', _attribute)}({value}, {attribute!r})"
+            return f"{self.keep('attribute', attribute_of)}({value}, {attribute!r})"
         assert item is not None
         if item.startswith("__"):
             raise ValueError(f"key={spec!r}: the item {item!r} is private")
         index: str | int = int(item) if item.isdecimal() else item
-        return f"{self.keep('item', _item)}({value}, {index!r})"
+        return f"{self.keep('item', item_of)}({value}, {index!r})"
 
     def _unknown(self, name: str) -> str:
         if not name or name.isdecimal():
@@ -271,49 +277,3 @@ class _Head:
     def described(self) -> str:
         """The function and its parameters, as a message names them."""
         return f"{self.name}({', '.join(self.names)})"
-
-
-def _escape(after: str) -> Callable[[str], str]:
-    """What keeps a field from running into the text that follows it, which begins with *after*."""
-    mark = "\\" if after != "\\" else "^"
-
-    def escape(written: str) -> str:
-        if after in written or mark in written:
-            return written.replace(mark, mark + mark).replace(after, mark + after)
-        return written
-
-    return escape
-
-
-def _ascii(value: Any) -> str:
-    return quoted(value).encode("ascii", "backslashreplace").decode("ascii")
-
-
-def _attribute(value: Any, name: str) -> Any:
-    """An attribute, or a dict's item of that name: what was an object is a dict in a message."""
-    if isinstance(value, Mapping) and name in value:
-        return value[name]
-    return getattr(value, name)
-
-
-def _item(value: Any, item: str | int) -> Any:
-    if isinstance(item, int) and isinstance(value, Mapping) and item not in value:
-        return value[str(item)]  # JSON has turned it into text
-    return value[item]
-
-
-def _answered(answer: Any) -> Key:
-    """The key, or keys, that a callable answered."""
-    if isinstance(answer, str):
-        return text(answer)
-    if answer is None:
-        raise TypeError("the key's callable returned None; it has to return the key")
-    if isinstance(answer, (list, tuple)):
-        keys = list(dict.fromkeys(map(text, answer)))
-    elif isinstance(answer, (set, frozenset)):
-        keys = sorted(set(map(text, answer)))
-    else:
-        return text(answer)
-    if not keys:
-        raise ValueError("the key's callable returned no key at all")
-    return keys

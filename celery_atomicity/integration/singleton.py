@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import functools
-import logging
-import os
-import platform
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from celery.exceptions import TaskPredicate
-from celery.signals import before_task_publish
-
-from celery_atomicity.errors import LeaseLost, LockTimeout, NotConfigured
+from celery_atomicity.errors import NotConfigured
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.execution import give_way
-from celery_atomicity.integration.interrupt import Interruptible
+from celery_atomicity.integration.asking import ask_again
+from celery_atomicity.integration.hold import Hold, Taken
 from celery_atomicity.integration.key_template import compile_key
 from celery_atomicity.integration.options import choice, seconds, text
-from celery_atomicity.integration.requeue import give_back, may_be_given_back
+from celery_atomicity.integration.requeue import may_be_given_back
 from celery_atomicity.integration.skipped import skip
 from celery_atomicity.integration.task import decorate
-from celery_atomicity.primitives.lease import held
 from celery_atomicity.primitives.lock import LONGEST_TTL, SHORTEST_TTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery_atomicity.atom import Atom
+    from celery_atomicity.errors import LockTimeout
     from celery_atomicity.integration.execution import Execution
     from celery_atomicity.integration.key_template import Key, KeySpec
     from celery_atomicity.integration.options import Seconds
-    from celery_atomicity.primitives.lease import Lease
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 OnConflict = Literal["wait", "retry", "skip", "raise"]
 OnLost = Literal["fail", "interrupt", "log"]
-
-#: The pause before a task that found its key taken asks again: the first at most, the longest, and
-#: by how much each differs at random; seconds and a fraction.
-FIRST_PAUSE, LONGEST_PAUSE, JITTER = 1.0, 30.0, 0.25
-
-#: The header that counts how often a task was given back because its key was taken.
-ASKED = "atomicity_asked"
 
 
 def singleton_by(
@@ -145,14 +128,14 @@ class Rules:
         keys = [prefix + key] if isinstance(key, str) else [prefix + each for each in key]
         try:
             return Hold(self, execution, atom, keys).run()
-        except _Taken as taken:
+        except Taken as taken:
             return self._conflict(execution, atom, keys, taken.error)
 
     def _conflict(
         self, execution: Execution, atom: Atom, keys: list[str], error: LockTimeout
     ) -> Any:
         if self.on_conflict == "retry":
-            return _ask_again(execution, keys, error)
+            return ask_again(execution, keys, error)
         # That nobody is known to hold it, since nobody could be asked, is no reason to drop work.
         if self.on_conflict != "skip" or error.unreachable:
             raise error
@@ -176,131 +159,6 @@ class Rules:
         return self.wait if self.wait is not None or self.on_conflict == "wait" else 0.0
 
 
-class _Taken(Exception):
-    """The key could not be had; not LockTimeout itself, which the task may raise for another."""
-
-    def __init__(self, error: LockTimeout) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class Hold:
-    """One execution under its lease."""
-
-    def __init__(self, rules: Rules, execution: Execution, atom: Atom, keys: list[str]) -> None:
-        self._execution = execution
-        self._rules = rules
-        self._block = Interruptible() if rules.on_lost == "interrupt" else None
-        self._lease: Lease | None = None
-        self._yielded = False
-        self._lock = atom.lock(
-            keys,
-            wait=rules.patience(execution),
-            ttl=rules.ttl,
-            min_hold=rules.min_hold,
-            max_hold=rules.max_hold,
-            on_lost=self._interrupt if self._block is not None else None,
-            holder=_holder(execution),
-        )
-
-    def run(self) -> Any:
-        """Answer the execution's result, with the key held while it runs."""
-        before = held.get()
-        try:
-            try:
-                self._lease = lease = self._lock.acquire()
-            except LockTimeout as error:
-                raise _Taken(error) from error.__cause__
-            held.set((*before, lease))
-            self._execution.yields.append(self._give_way)
-            _forget_asked(self._execution)
-            if logger.isEnabledFor(logging.DEBUG):
-                logger.debug(
-                    "%s holds %s, fence %d",
-                    self._execution.name,
-                    ", ".join(lease.keys),
-                    lease.fence,
-                    extra={"keys": lease.keys, "fence": lease.fence},
-                )
-            result = self._call()
-        except BaseException as error:
-            self._end(error)
-            raise
-        else:
-            self._end(None)
-        finally:
-            held.set(before)
-            # An exception from outside (a time limit) may have struck between the grant and our
-            # knowing of it, or while it was let go.
-            self._lock.abandon()
-        return result
-
-    def _call(self) -> Any:
-        if self._block is None:
-            return self._execution.call()
-        try:
-            with self._block:
-                return self._execution.call()
-        except _Interruption as error:
-            raise self._error() from error
-
-    def _end(self, error: BaseException | None) -> None:
-        """Let go, and say so if it was lost by then."""
-        lease = self._lease
-        if lease is None or self._yielded:
-            return
-        lost = lease.error() if lease.lost else None
-        self._let_go()
-        if lost is None:
-            return
-        if self._rules.on_lost == "log":
-            logger.warning(
-                "%s went on to its end without its lease: %s", self._execution.name, lost.reason
-            )
-        # A retry, a reject or an end from outside goes its way: it is no result that could mislead.
-        elif error is None or (
-            isinstance(error, Exception) and not isinstance(error, (LeaseLost, TaskPredicate))
-        ):
-            raise lost from error
-
-    def _let_go(self) -> None:
-        if self._give_way in self._execution.yields:
-            self._execution.yields.remove(self._give_way)
-        assert self._lease is not None
-        self._lease.release()
-
-    def _give_way(self) -> None:
-        """The task is about to be published again and will stand in line then."""
-        if self._lease is not None:
-            self._yielded = True
-            held.set(tuple(one for one in held.get() if one is not self._lease))
-            self._lease.release()
-
-    def _interrupt(self, _lease: Lease) -> None:
-        if self._block is not None:
-            self._block.interrupt(_interruption(self._error))
-
-    def _error(self) -> LeaseLost:
-        assert self._lease is not None
-        return self._lease.error()
-
-
-class _Interruption(LeaseLost):
-    """LeaseLost as it is raised inside a running function: a class that needs no arguments."""
-
-
-def _interruption(error: Callable[[], LeaseLost]) -> type[_Interruption]:
-    def __init__(self: _Interruption) -> None:  # noqa: N807
-        lost = error()
-        Exception.__init__(self, *lost.args)
-        self.__dict__.update(lost.__dict__)
-
-    def __reduce__(_self: _Interruption) -> Any:  # noqa: N807
-        return error().__reduce__()
-
-    return type("LeaseLost", (_Interruption,), {"__init__": __init__, "__reduce__": __reduce__})
-
-
 def _atom(execution: Execution) -> Atom | None:
     """The atom to ask; None where the task just runs, since nothing is configured for a test."""
     try:
@@ -312,43 +170,3 @@ def _atom(execution: Execution) -> Atom | None:
             raise
         return None
     return atomicity.atom() if execution.in_worker else None
-
-
-def _holder(execution: Execution) -> str:
-    """Who holds, for a person who asks why a key is taken."""
-    request = execution.request
-    if request is None:
-        return f"{execution.name}, called in process {os.getpid()} on {platform.node()}"
-    return f"task {execution.name}[{request.id}] on {request.hostname or platform.node()}"
-
-
-def _ask_again(execution: Execution, keys: list[str], error: LockTimeout) -> Any:
-    """Give the task back to its queue, to ask again when the key may be free."""
-    asked = int((execution.request.headers or {}).get(ASKED, 0))
-    pause = min(FIRST_PAUSE, error.remaining or FIRST_PAUSE) * 2 ** min(asked, 10)
-    pause = min(LONGEST_PAUSE, pause) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-    logger.info(
-        "%s[%s] asks again in %.1f s: %s is held by %s",
-        execution.name,
-        execution.request.id,
-        pause,
-        ", ".join(keys),
-        error.holder,
-        extra={"keys": keys, "pause": pause},
-    )
-    return give_back(execution.task, pause, headers={ASKED: asked + 1})
-
-
-def _forget_asked(execution: Execution) -> None:
-    """A retry of this task begins to ask anew."""
-    request = execution.request
-    if request is not None and request.headers:
-        request.headers.pop(ASKED, None)
-
-
-@before_task_publish.connect(weak=False)
-def _before_publish(headers: Any = None, body: Any = None, **_: Any) -> None:
-    """A task that publishes itself again lets go first, or it would find itself in its way."""
-    task_id = (headers or {}).get("id") or (body.get("id") if isinstance(body, dict) else None)
-    if task_id is not None:
-        give_way(task_id)

@@ -1,0 +1,168 @@
+"""One execution under its lease: taken in front of it, given way, lost, and let go after it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import TaskPredicate
+from celery.signals import before_task_publish
+
+from celery_atomicity.errors import LeaseLost, LockTimeout
+from celery_atomicity.integration.asking import forget_asked
+from celery_atomicity.integration.execution import give_way
+from celery_atomicity.integration.interrupt import Interruptible
+from celery_atomicity.primitives.lease import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery_atomicity.atom import Atom
+    from celery_atomicity.integration.execution import Execution
+    from celery_atomicity.integration.singleton import Rules
+    from celery_atomicity.primitives.lease import Lease
+
+logger = logging.getLogger(__name__)
+
+
+class Taken(Exception):
+    """The key could not be had; not LockTimeout itself, which the task may raise for another."""
+
+    def __init__(self, error: LockTimeout) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Hold:
+    """One execution under its lease."""
+
+    def __init__(self, rules: Rules, execution: Execution, atom: Atom, keys: list[str]) -> None:
+        self._execution = execution
+        self._rules = rules
+        self._block = Interruptible() if rules.on_lost == "interrupt" else None
+        self._lease: Lease | None = None
+        self._yielded = False
+        self._lock = atom.lock(
+            keys,
+            wait=rules.patience(execution),
+            ttl=rules.ttl,
+            min_hold=rules.min_hold,
+            max_hold=rules.max_hold,
+            on_lost=self._interrupt if self._block is not None else None,
+            holder=_holder(execution),
+        )
+
+    def run(self) -> Any:
+        """Answer the execution's result, with the key held while it runs."""
+        before = held.get()
+        try:
+            try:
+                self._lease = lease = self._lock.acquire()
+            except LockTimeout as error:
+                raise Taken(error) from error.__cause__
+            held.set((*before, lease))
+            self._execution.yields.append(self._give_way)
+            forget_asked(self._execution)
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug(
+                    "%s holds %s, fence %d",
+                    self._execution.name,
+                    ", ".join(lease.keys),
+                    lease.fence,
+                    extra={"keys": lease.keys, "fence": lease.fence},
+                )
+            result = self._call()
+        except BaseException as error:
+            self._end(error)
+            raise
+        else:
+            self._end(None)
+        finally:
+            held.set(before)
+            # An exception from outside (a time limit) may have struck between the grant and our
+            # knowing of it, or while it was let go.
+            self._lock.abandon()
+        return result
+
+    def _call(self) -> Any:
+        if self._block is None:
+            return self._execution.call()
+        try:
+            with self._block:
+                return self._execution.call()
+        except _Interruption as error:
+            raise self._error() from error
+
+    def _end(self, error: BaseException | None) -> None:
+        """Let go, and say so if it was lost by then."""
+        lease = self._lease
+        if lease is None or self._yielded:
+            return
+        lost = lease.error() if lease.lost else None
+        self._let_go()
+        if lost is None:
+            return
+        if self._rules.on_lost == "log":
+            logger.warning(
+                "%s went on to its end without its lease: %s", self._execution.name, lost.reason
+            )
+        # A retry, a reject or an end from outside goes its way: it is no result that could mislead.
+        elif error is None or (
+            isinstance(error, Exception) and not isinstance(error, (LeaseLost, TaskPredicate))
+        ):
+            raise lost from error
+
+    def _let_go(self) -> None:
+        if self._give_way in self._execution.yields:
+            self._execution.yields.remove(self._give_way)
+        assert self._lease is not None
+        self._lease.release()
+
+    def _give_way(self) -> None:
+        """The task is about to be published again and will stand in line then."""
+        if self._lease is not None:
+            self._yielded = True
+            held.set(tuple(one for one in held.get() if one is not self._lease))
+            self._lease.release()
+
+    def _interrupt(self, _lease: Lease) -> None:
+        if self._block is not None:
+            self._block.interrupt(_interruption(self._error))
+
+    def _error(self) -> LeaseLost:
+        assert self._lease is not None
+        return self._lease.error()
+
+
+class _Interruption(LeaseLost):
+    """LeaseLost as it is raised inside a running function: a class that needs no arguments."""
+
+
+def _interruption(error: Callable[[], LeaseLost]) -> type[_Interruption]:
+    def __init__(self: _Interruption) -> None:  # noqa: N807
+        lost = error()
+        Exception.__init__(self, *lost.args)
+        self.__dict__.update(lost.__dict__)
+
+    def __reduce__(_self: _Interruption) -> Any:  # noqa: N807
+        return error().__reduce__()
+
+    return type("LeaseLost", (_Interruption,), {"__init__": __init__, "__reduce__": __reduce__})
+
+
+def _holder(execution: Execution) -> str:
+    """Who holds, for a person who asks why a key is taken."""
+    request = execution.request
+    if request is None:
+        return f"{execution.name}, called in process {os.getpid()} on {platform.node()}"
+    return f"task {execution.name}[{request.id}] on {request.hostname or platform.node()}"
+
+
+@before_task_publish.connect(weak=False)
+def _before_publish(headers: Any = None, body: Any = None, **_: Any) -> None:
+    """A task that publishes itself again lets go first, or it would find itself in its way."""
+    task_id = (headers or {}).get("id") or (body.get("id") if isinstance(body, dict) else None)
+    if task_id is not None:
+        give_way(task_id)
