@@ -46,7 +46,7 @@ SHARE = 1 / 3
 PLACE = "atomicity_place"
 
 #: Seconds before its time that a task may come and is not sent on.
-EARLY = 0.5
+EARLY = 0.02
 
 #: Seconds to wait for a broker that cannot be reached, at first and at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0

@@ -20,7 +20,8 @@ the smaller one. The rules:
 - **Late.** Who was charged and slept too long (a frozen process) must be judged again, because its
   start would fall into somebody else's time.
 - **Several limits.** All are charged, or none. A place is promised by the limit that has the
-  latest one, and by it alone: in the others it would stay empty, and be missing to others.
+  latest one, and by it alone: in the others it would stay empty, and be missing to others. For
+  the same reason one limit is not kept idle by a sleeper who waits for another: it comes again.
 - **Holding back.** For a while nothing starts, and then at the pace of the rate, without a burst:
   whoever asked for the pause would not thank us for one.
 - **Lost data.** A promise carries the moment when its state was made. If that is another one by
@@ -55,6 +56,9 @@ SHORT = 20.0
 
 # Milliseconds that one who has come back may sleep, charged.
 SLEEP = 500.0
+
+# Starts of one limit that may go to waste because of a wait for another one.
+IDLE = 0.5
 
 # What a promise ends in once its owner was told to come again.
 _AGAIN = "*"
@@ -232,8 +236,17 @@ def judge(
         for start, place, question in zip(starts, places, questions, strict=True)
     ]
     late = [i for i, wait in enumerate(waits) if wait > questions[i].patience]
+    when = max(waits)
+    once = back and not any(token.endswith(_AGAIN) for token in brought)
+    slowest = waits.index(when)
+    if not late and once and when <= questions[slowest].longest:
+        idle = max(
+            (when - start) * _per_ms(question.limit) / question.limit.cost
+            for start, question in zip(starts, questions, strict=True)
+        )
+        if idle > IDLE:
+            return Answer(Kind.AGAIN, when, slowest, born), list(debts)
     if not late:
-        when = max(waits)
         charged = [
             _charged(each, question.limit, when, promise=not token and (back or start == place))
             for each, question, token, start, place in zip(
@@ -245,7 +258,6 @@ def judge(
     worst = max(late, key=waits.__getitem__)
     limit = questions[worst].limit
     next_to_start = limit.cost / _per_ms(limit)
-    once = not brought[worst].endswith(_AGAIN)
     if tokens[worst] and once and waits[worst] <= min(questions[worst].longest, next_to_start):
         return Answer(Kind.AGAIN, waits[worst], worst, born), list(debts)
 

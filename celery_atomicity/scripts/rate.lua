@@ -96,13 +96,21 @@ if held > 0 then
   return answer(1, held, 1)
 end
 
-local start, worst, longest = 0, 0, 0
+local start, slowest, worst, longest = 0, 1, 0, 0
 for i, it in ipairs(limits) do
   local ms, place = start_of(it), place_of(it)
-  it.fresh = it.token == '' and (back or ms == place)
+  it.fresh, it.start = it.token == '' and (back or ms == place), ms
   if not back and ms > it.patience then ms = place end
-  start = math.max(start, ms)
+  if ms > start then start, slowest = ms, i end
   if ms > it.patience and ms > longest then worst, longest = i, ms end
+end
+local idle, once = 0, back
+for i, it in ipairs(limits) do
+  idle = math.max(idle, (start - it.start) * it.rate / it.cost)
+  once = once and string.sub(ARGV[6 * i], -1) ~= '*'
+end
+if worst == 0 and once and idle > 0.5 and start <= limits[slowest].longest then
+  return answer(3, start, slowest)
 end
 if worst == 0 then
   for _, it in ipairs(limits) do
@@ -113,7 +121,6 @@ if worst == 0 then
   return answer(1, start, 0)
 end
 local it = limits[worst]
-local once = string.sub(ARGV[6 * worst], -1) ~= '*'
 if it.token ~= '' and once and longest <= math.min(it.longest, it.cost / it.rate) then
   return answer(3, longest, worst)
 end
