@@ -6,6 +6,7 @@ import os
 import weakref
 from typing import TYPE_CHECKING, cast
 
+from celery_atomicity import clock
 from celery_atomicity.connection.exchange import Exchange
 from celery_atomicity.connection.question import Question, Reply
 from celery_atomicity.connection.resp import Argument, ErrorReply
@@ -91,6 +92,7 @@ class Clients:
         calls: Sequence[Sequence[Call]],
         *,
         decided: Callable[[list[Reply | None]], bool],
+        enough: Callable[[list[Reply | None]], bool] | None = None,
     ) -> list[Reply | None]:
         """
         Run scripts on all addresses at the same time.
@@ -103,6 +105,8 @@ class Clients:
             calls: For each address its scripts, equally many for all. The reply to script ``j`` of
                 address ``a`` stands at ``a * how many + j``.
             decided: Asked after each reply, by whichever thread reads it; must not block.
+            enough: The same, with less: such replies do if nothing better comes in a few
+                milliseconds, and at once if the first address is known to be slow.
 
         Raises:
             NotConfigured: There is no address.
@@ -114,7 +118,9 @@ class Clients:
         else:
             exchange.connect_aside(self.count // 2 + 1)
         width = len(calls[0])
-        question = Question(self.count * width, decided, exchange.timeout)
+        if enough is not None and first.is_late(clock.monotonic()):
+            decided = enough
+        question = Question(self.count * width, decided, exchange.timeout, enough)
         for address, (server, its) in enumerate(zip(exchange.servers, calls, strict=True)):
             commands = [script.command(keys, arguments) for script, keys, arguments in its]
             exchange.send(server, question, commands, first=address * width, or_fail=True)

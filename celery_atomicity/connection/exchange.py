@@ -185,7 +185,7 @@ class Exchange:
                 finally:
                     self._hand_over(question)
             else:
-                question.wait(question.deadline - clock.monotonic())
+                question.wait(question.until - clock.monotonic())
                 self._expire(question)
         if self._waiting and self._reader is None:
             self._hand_over(question)
@@ -214,7 +214,7 @@ class Exchange:
 
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
-        left = question.deadline - clock.monotonic()
+        left = question.until - clock.monotonic()
         # Another thread may drop a link at any time; a closed one has no descriptor.
         links = {
             descriptor: server
@@ -256,6 +256,7 @@ class Exchange:
 
     def _expire(self, question: Question) -> None:
         """Give up whatever is overdue, and *question* if it is."""
+        question.make_do()
         for server in self.servers:
             self._drop_overdue(server)
         if clock.monotonic() >= question.deadline:

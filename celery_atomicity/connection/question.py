@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock
+
+# How long a question that has enough answers still waits for the one that matters most, in seconds.
+PATIENCE = 0.005
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +46,11 @@ class Question:
     """
 
     def __init__(
-        self, expected: int, decided: Callable[[list[Reply | None]], bool] | None, timeout: float
+        self,
+        expected: int,
+        decided: Callable[[list[Reply | None]], bool] | None,
+        timeout: float,
+        enough: Callable[[list[Reply | None]], bool] | None = None,
     ) -> None:
         self.replies: list[Reply | None] = [None] * expected
         self.done = False
@@ -50,6 +58,8 @@ class Question:
         self.begin()
         self._missing = expected
         self._decided = decided
+        self._enough = enough
+        self._patient_until = math.inf
         self._wake: threading.Event | None = None
 
     def begin(self) -> None:
@@ -72,6 +82,23 @@ class Question:
         if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
             self.wake()
+        elif (
+            self._enough is not None
+            and self._patient_until == math.inf
+            and self._enough(self.replies)
+        ):
+            self._patient_until = clock.monotonic() + PATIENCE
+            self.wake()
+
+    @property
+    def until(self) -> float:
+        """When to stop waiting, on our clock: it is overdue, or what there is has to do."""
+        return min(self.deadline, self._patient_until)
+
+    def make_do(self) -> None:
+        """Take what there is for the decision, if it is enough and patience has ended."""
+        if not self.done and clock.monotonic() >= self._patient_until:
+            self.done = True
 
     def extend(self) -> None:
         """Give what is still to be answered as long again, if nobody waits for it any more."""

@@ -23,6 +23,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from celery_atomicity import clock, keys
+from celery_atomicity.connection.question import PATIENCE
 from celery_atomicity.connection.readiness import writable
 from celery_atomicity.connection.resp import INCOMPLETE, new_reader
 from celery_atomicity.connection.script import Script
@@ -178,6 +179,11 @@ class Server:
     def due(self, now: float) -> bool:
         """Whether a server without a link may be tried again by now."""
         return self.link is None and not self.connecting and now >= self._retry_at
+
+    def is_late(self, now: float) -> bool:
+        """Whether it has owed an answer for so long that it is known to be slow."""
+        oldest = self.link.oldest if self.link is not None else None
+        return oldest is not None and now - oldest.sent > PATIENCE
 
     def connect(self) -> Link:
         """

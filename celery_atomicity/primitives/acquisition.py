@@ -59,6 +59,7 @@ class Acquisition:
         self._ring: threading.Event | None = None
         self._leftover = False
         self._has_first = False
+        self._yielded = ""
         self._pause = SHORTEST
 
     def run(self, wait: float | None, keep: Callable[[Holding], Lease]) -> Lease:
@@ -84,7 +85,7 @@ class Acquisition:
                     return lease
                 waited = clock.monotonic() - began
                 left = None if wait is None else wait - waited
-                if left is not None and left <= 0:
+                if left is not None and left <= 0 and not outcome.contested:
                     break
                 self._wait(outcome, left)
         except BaseException:
@@ -101,23 +102,30 @@ class Acquisition:
         if self._ring is not None:
             self._ring.clear()
             answers = self._ask_first()
-            if answers is not None and not answers.outcome.granted:
+            if answers is not None and answers.is_refused(self._clients.count):
                 return answers.outcome, None
         if answers is None or self._clients.count > 1:
             answers = self._ask_all()
+        outcome = answers.outcome
+        if outcome.contested:
+            self._yielded = outcome.holder
         holding = self._grant(answers)
         if holding is not None:
             return answers.outcome, holding
         first = answers.votes[0]
         had_first = self._has_first
-        self._has_first = first is not None and first.verdict is quorum.Verdict.GRANTED
+        self._has_first = not outcome.silent and (
+            first is not None and first.verdict is quorum.Verdict.GRANTED
+        )
         if self._has_first and not had_first:
             self._pause = SHORTEST
         if not self._has_first:
             # What a minority gave goes back before any pause. Whoever has the first address may
-            # keep it: nobody else can have that, and they give the others back.
+            # keep it: nobody else can have that, and they give the others back. But not if the
+            # others cannot be reached, which would keep out those who can.
             self._give_back()
-            if stand_in_line and self._ring is None and first is not None:
+            standing = self._ring is not None or outcome.contested
+            if stand_in_line and not standing and first is not None:
                 self._stand_in_line()
         return answers.outcome, None
 
@@ -137,9 +145,9 @@ class Acquisition:
         self._leftover = True
         sent = clock.monotonic()
         replies = self._clients.ask_each(
-            [[self._call("")]] * self._clients.count, decided=_is_decided
+            [[self._call("")]] * self._clients.count, decided=_is_decided, enough=_is_enough
         )
-        answers = _Answers(replies, sent)
+        answers = _Answers(replies, sent, self._yielded)
         self._leftover = self._ring is not None or any(
             vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
         )
@@ -222,7 +230,8 @@ class Acquisition:
             pause = min(REFRESH, outcome.pause + AFTER)
         else:
             pause = REFRESH
-        pause = pause if left is None else min(pause, left)
+        if left is not None and not outcome.contested:
+            pause = min(pause, left)
         if self._ring is None:
             clock.sleep(pause)
         else:
@@ -275,10 +284,10 @@ class Acquisition:
 class _Answers:
     """What the addresses said to one request, and what that comes to."""
 
-    def __init__(self, replies: Sequence[Reply | None], sent: float) -> None:
+    def __init__(self, replies: Sequence[Reply | None], sent: float, yielded: str = "") -> None:
         self.sent = sent
         self.votes = [_vote(reply) for reply in replies]
-        self.outcome = quorum.judge(self.votes)
+        self.outcome = quorum.judge(self.votes, yielded)
 
         granted = quorum.Verdict.GRANTED
         self.runs = [
@@ -286,10 +295,23 @@ class _Answers:
             for reply, vote in zip(replies, self.votes, strict=True)
         ]
 
+    def is_refused(self, count: int) -> bool:
+        """Whether the first of *count* addresses, asked alone, leaves nothing to the others."""
+        first = self.votes[0]
+        if first is None or first.verdict is quorum.Verdict.GRANTED:
+            return False
+        return count == 1 or first.verdict is not quorum.Verdict.SITTING_OUT
+
 
 def _is_decided(replies: Sequence[Reply | None]) -> bool:
     missing = sum(reply is None for reply in replies)
-    return quorum.is_decided([_vote(reply) for reply in replies], missing)
+    votes = [_vote(reply) for reply in replies]
+    return quorum.is_decided(votes, missing, hears_first=replies[0] is not None)
+
+
+def _is_enough(replies: Sequence[Reply | None]) -> bool:
+    missing = sum(reply is None for reply in replies)
+    return quorum.is_enough([_vote(reply) for reply in replies], missing)
 
 
 def _vote(reply: Reply | None) -> quorum.Vote | None:

@@ -55,7 +55,7 @@ class Outcome:
         fence: The largest fence offered; 0 without a grant.
         behind: The addresses whose fence is smaller than that.
         silent: So few answered that nobody could be granted.
-        turn: The first address has nobody before us: the others decide.
+        contested: A majority granted, but we yield for once to whoever has the first address.
         pause: Seconds until what was in the way may be gone, as far as is known.
         holder: Who holds a key, as its value says.
     """
@@ -64,7 +64,7 @@ class Outcome:
     fence: int = 0
     behind: tuple[int, ...] = ()
     silent: bool = False
-    turn: bool = True
+    contested: bool = False
     pause: float = 0.0
     holder: str = ""
 
@@ -79,31 +79,58 @@ def lasts(ttl: float) -> float:
     return ttl - ttl * DRIFT - SLACK
 
 
-def is_decided(votes: Sequence[Vote | None], missing: int) -> bool:
+def is_enough(votes: Sequence[Vote | None], missing: int) -> bool:
     """
-    Whether further answers cannot change what an attempt comes to.
+    Whether the grants cannot become a majority any more, or are one.
 
     Args:
         votes: What each address said; None: no answer yet, or none to be had.
         missing: How many may still answer.
     """
-    total = len(votes)
-    granted = _granted(votes)
-    if granted >= majority(total):
+    granted, needed = _granted(votes), majority(len(votes))
+    return granted >= needed or granted + missing < needed
+
+
+def is_decided(votes: Sequence[Vote | None], missing: int, *, hears_first: bool) -> bool:
+    """
+    Whether further answers cannot change what an attempt comes to.
+
+    The first address knows who came before us, which matters more than a majority of the others.
+
+    Args:
+        votes: As for *is_enough*.
+        missing: As for *is_enough*.
+        hears_first: The first address has answered, or will not.
+    """
+    first = votes[0]
+    if first is not None and first.verdict is Verdict.NOT_OUR_TURN:
         return True
-    return granted + missing < majority(total) and (votes[0] is not None or missing == 0)
+    return hears_first and is_enough(votes, missing)
 
 
-def judge(votes: Sequence[Vote | None]) -> Outcome:
-    """What *votes*, those of all addresses in order, come to; None is an address that is silent."""
+def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
+    """
+    What *votes*, those of all addresses in order, come to; None is an address that is silent.
+
+    Whoever has the first address came first, and is about to get the others: we yield to it, but
+    only once. If it is still there with nothing else, it has died or is cut off.
+
+    Args:
+        votes: What each address said.
+        yielded: What the first address said holds it, if we have yielded to that before.
+    """
     total = len(votes)
     first = votes[0]
     said = [vote for vote in votes if vote is not None]
     refusals = [vote for vote in said if vote.verdict is not Verdict.GRANTED]
-    turn = first is None or first.verdict is not Verdict.NOT_OUR_TURN
     holder = next((vote.holder for vote in refusals if vote.holder), "")
     pauses = [vote.pause for vote in refusals if vote.pause > 0]
-    if _granted(votes) >= majority(total) and turn:
+    granted = _granted(votes) >= majority(total)
+    before_us = first is not None and (
+        first.verdict is Verdict.NOT_OUR_TURN
+        or (first.verdict is Verdict.TAKEN and not _is_same(first.holder, yielded))
+    )
+    if granted and not before_us:
         fence = max(vote.fence for vote in said)
         behind = tuple(
             index
@@ -113,8 +140,8 @@ def judge(votes: Sequence[Vote | None]) -> Outcome:
         return Outcome(granted=True, fence=fence, behind=behind)
     return Outcome(
         granted=False,
-        silent=len(said) < majority(total),
-        turn=turn,
+        silent=len(said) < majority(total) and not before_us,
+        contested=granted and not yielded,
         pause=min(pauses, default=0.0),
         holder=holder,
     )
@@ -149,6 +176,11 @@ def renewal(answers: Sequence[Standing | None]) -> bool | None:
     if stands >= needed:
         return True
     return False if stands + silent < needed else None
+
+
+def _is_same(value: str, other: str) -> bool:
+    """Whether two values of a lock name the same lease, whichever its request."""
+    return bool(value) and value.partition(".")[0] == other.partition(".")[0]
 
 
 def _granted(votes: Sequence[Vote | None]) -> int:

@@ -46,7 +46,7 @@ if verdict == 1 and not ours then
     end
     if head and head ~= id then verdict = 2 end
   end
-  if now < since + ARGV[4] then
+  if verdict == 1 and now < since + ARGV[4] then
     verdict, pause = 3, since + ARGV[4] - now
   end
 end

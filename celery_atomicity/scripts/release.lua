@@ -1,4 +1,5 @@
 -- release: let go of what a lease holds and leave the lines it stands in; ring who is next.
+-- (Giving back what some request was granted, it stays in line.)
 -- KEYS for each key: its lock, its line, its line's last-seen times
 -- ARGV[1] lease id   ARGV[2] ms for which the keys stay taken all the same (min_hold), 0: free now
 -- ARGV[3] ms after which a waiter that was not seen is passed over
@@ -24,8 +25,10 @@ for k = 1, #KEYS, 3 do
       value = nil
     end
   end
-  redis.call('ZREM', line, id)
-  redis.call('HDEL', seen, id, id .. ':ring')
+  if upto == math.huge then
+    redis.call('ZREM', line, id)
+    redis.call('HDEL', seen, id, id .. ':ring')
+  end
   local head = not value and redis.call('ZRANGE', line, 0, 0)[1]
   while head do
     local at = tonumber(redis.call('HGET', seen, head) or 0)
