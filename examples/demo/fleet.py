@@ -87,7 +87,7 @@ class Fleet:
         """What a quarter of a second brings: a rush of orders now and then."""
         for _ in range(random.randint(1, 3)):
             self.send(tasks.sync, random.randint(1, ACCOUNTS))
-        orders = 40 if random.random() < 0.05 else random.randint(0, 3)
+        orders = 25 if random.random() < 0.04 else random.randint(0, 2)
         for _ in range(orders):
             self.send(tasks.call_partner, len(self.asked))
 
