@@ -69,7 +69,7 @@ $(BIN)/python:
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@echo "Installing celery-atomicity and a server for it"
-	@$(BIN)/python -m pip install --quiet --editable '.[server,hiredis]'
+	@$(BIN)/python -m pip install --quiet --editable . --group demo
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

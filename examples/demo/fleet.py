@@ -1,6 +1,7 @@
 """The workers, what is asked of them, what is seen of them, and whether it is as it should be."""
 
 import json
+import logging
 import random
 import time
 
@@ -23,6 +24,8 @@ class Fleet:
 
     def __init__(self, screen, directory, partner):
         self.screen, self.directory, self.partner = screen, directory, partner
+        # What our own connection has to say would only disturb the show.
+        logging.getLogger("celery_atomicity").addHandler(logging.NullHandler())
         self.client = journal.client()
         self.clients = Atomicity.of(app).clients
         self.began = time.monotonic()
