@@ -24,10 +24,10 @@ the smaller one. The rules:
   the same reason one limit is not kept idle by a sleeper who waits for another: it comes again.
 - **Holding back.** For a while nothing starts, and then at the pace of the rate, without a burst:
   whoever asked for the pause would not thank us for one.
-- **Lost data.** A promise carries the moment when its state was made. If that is another one by
-  the time it is kept, the store has lost its data, and those who were charged before may still be
-  asleep: so nothing starts for as long as they may sleep. What was let through until then, by a
-  state that seemed new, is at most a burst and one start more.
+- **Lost data.** A promise carries the moment when its state was made, and so does the memory of
+  each process. If that is another one by now, the store has lost its data, and those who were
+  charged before may still be asleep: so nothing starts for as long as they may sleep. Until
+  somebody comes who knows, a state that seems new lets a burst through beside them.
 
 **Why no window holds too much.** A start is charged when there is room for it, at a moment that
 has not passed yet, to a debt that drains at the rate and never stands above the burst when a start
@@ -46,6 +46,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ SLEEP = 500.0
 
 # Starts of one limit that may go to waste because of a wait for another one.
 IDLE = 0.5
+
+# Milliseconds for which a state outlives its debt, and so for which it is sure to be remembered.
+REMEMBERED = 10_000.0
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 # What a promise ends in once its owner was told to come again.
 _AGAIN = "*"
@@ -201,6 +207,7 @@ def judge(
     questions: Sequence[Question],
     promises: Mapping[str, str],
     now: float,
+    seen: Mapping[str, str] = NOTHING,
 ) -> tuple[Answer, list[Debts | None]]:
     """
     Answer one who arrives, or who comes back with *promises*.
@@ -210,6 +217,7 @@ def judge(
         questions: The limits of one start, no key twice.
         promises: For each key that has promised a place, when its state was made.
         now: Milliseconds on the server's clock.
+        seen: For each key that the caller's process has lately seen, when its state was made.
 
     Returns:
         The answer, and what stands under the keys from now on.
@@ -221,7 +229,12 @@ def judge(
         _drained(state, question.limit, now)
         for state, question in zip(states, questions, strict=True)
     ]
-    if any(token and token != each.born for token, each in zip(tokens, debts, strict=True)):
+    marks = [seen.get(question.limit.key, "") for question in questions]
+    if any(
+        mark and mark != each.born
+        for each, token, mark_ in zip(debts, tokens, marks, strict=True)
+        for mark in (token, mark_)
+    ):
         debts = [
             _after_loss(each, question.limit)
             for each, question in zip(debts, questions, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from celery_atomicity import clock
 from celery_atomicity.connection import Script
 from celery_atomicity.keys import rate_key
-from celery_atomicity.primitives.rate import SLEEP, Answer, Kind, Limit, Question
+from celery_atomicity.primitives.rate import REMEMBERED, SLEEP, Answer, Kind, Limit, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,10 @@ _SLOWER, _SLOWER_BY = 0.001, 1.25
 
 # What *standing* reads of a limit's hash.
 FIELDS = ("s", "e", "p", "a", "r", "b")
+
+# Seconds for which what was seen of a state is sure to be there still, and how many are remembered.
+_SURE = REMEMBERED / 1000.0 * 0.9
+_MEMORY = 2_000
 
 # The largest number of milliseconds that a script reads exactly.
 _MOST = 2.0**53
@@ -79,6 +84,7 @@ class Rates:
         self._group = group
         self._script = Script("rate")
         self._quickest = 0.0
+        self._seen: dict[str, tuple[float, str]] = {}
 
     def admit(
         self, questions: Sequence[Question], promises: Mapping[str, str] | None = None
@@ -154,16 +160,28 @@ class Rates:
         answer = Answer(
             Kind(int(kind)), float(wait), int(which) - 1, tuple(each.decode() for each in born)
         )
+        for question, each in zip(questions, answer.born, strict=True):
+            self._seen[question.limit.key] = (reply.received, each)
+        if len(self._seen) > _MEMORY:
+            self._forget(reply.received)
         # A network's own delay shifts all starts alike, so only what goes beyond it is late.
         # An outlier hardly moves this, a lasting change does within some questions.
         quickest = min(reply.received - reply.sent, self._quickest * _SLOWER_BY + _SLOWER)
         self._quickest = quickest
         return answer, reply.sent, quickest
 
+    def _forget(self, now: float) -> None:
+        """Remember only what still says something, and not too much of that."""
+        for key, (when, _) in list(self._seen.items()):
+            if now - when > _SURE or len(self._seen) > _MEMORY:
+                self._seen.pop(key, None)
+
     def _ask(self, held: str, questions: Sequence[Question], promises: Mapping[str, str]) -> Reply:
         keys, arguments = [], [held, f"{SLEEP:.17g}"]
+        now = clock.monotonic()
         for question in questions:
             limit = question.limit
+            when, born = self._seen.get(limit.key, (-math.inf, ""))
             keys.append(rate_key(self._group, limit.key))
             arguments += (
                 f"{limit.rate / 1000.0:.17g}",
@@ -172,5 +190,6 @@ class Rates:
                 promises.get(limit.key, ""),
                 f"{question.patience:.17g}",
                 f"{min(question.longest, _MOST):.17g}",
+                born if now - when < _SURE else "",
             )
         return self._clients.ask(self._script, keys, arguments)

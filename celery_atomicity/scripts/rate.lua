@@ -5,8 +5,9 @@
 --   a when all this was true; r rate, b burst of the last call
 --   o when the hash was made: a promise of an earlier one is a sign that data was lost
 -- ARGV[1] hold back for so long, 0: judge     ARGV[2] how long one that was charged may sleep
--- ARGV[3..], six a key: rate per ms, burst, cost, token ('' or the o of the promise, with a '*'
---   if it was told to come again), how long a wait may be slept out, how far a place may lie (below 0: none)
+-- ARGV[3..], seven a key: rate per ms, burst, cost, token ('' or the o of the promise, with a '*'
+--   if it was told to come again), how long a wait may be slept out, how far a place may lie
+--   (below 0: none), '' or the o that the caller has lately seen
 -- returns { 1 start | 2 a place | 3 come again, keeping the promise | 0 refused, wait as text,
 --   which key decided, from 1, the o of each key ... }
 -- The rules and their reasons are those of primitives/rate.py, which a test holds this to.
@@ -41,7 +42,7 @@ local function recall(key)
 end
 
 local function load(i)
-  local at = 6 * i - 3
+  local at = 7 * i - 4
   local it = {
     rate = tonumber(ARGV[at]), burst = tonumber(ARGV[at + 1]), cost = tonumber(ARGV[at + 2]),
     token = (string.gsub(ARGV[at + 3], "%*$", "")), patience = tonumber(ARGV[at + 4]),
@@ -59,6 +60,7 @@ local function load(i)
   end
   back = back or it.token ~= ''
   lost = lost or it.token ~= '' and it.token ~= it.born
+    or ARGV[at + 6] ~= '' and ARGV[at + 6] ~= it.born
   return it
 end
 
@@ -107,7 +109,7 @@ end
 local idle, once = 0, back
 for i, it in ipairs(limits) do
   idle = math.max(idle, (start - it.start) * it.rate / it.cost)
-  once = once and string.sub(ARGV[6 * i], -1) ~= '*'
+  once = once and string.sub(ARGV[7 * i - 1], -1) ~= '*'
 end
 if worst == 0 and once and idle > 0.5 and start <= limits[slowest].longest then
   return answer(3, start, slowest)

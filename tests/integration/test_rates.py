@@ -12,7 +12,6 @@ from celery_atomicity.errors import NotConfigured, Unavailable
 from celery_atomicity.primitives.rate import SLEEP, Debts, Kind, Limit, Question, held_back, judge
 from celery_atomicity.primitives.rates import Rates
 from celery_atomicity.settings import Settings
-from celery_atomicity.testing import wait_until
 
 SLOW = 1 / 3600  # a unit an hour: nothing drains while a test runs
 
@@ -52,12 +51,13 @@ class Twin:
         self.script = Script("rate")
         self.states = dict.fromkeys(names)
 
-    def ask(self, questions, promises, held=0.0):
+    def ask(self, questions, promises, held=0.0, seen=()):
         arguments = [held, SLEEP]
         for question in questions:
             limit = question.limit
             arguments += [limit.rate / 1000.0, limit.burst, limit.cost]
             arguments += [promises.get(limit.key, ""), question.patience, question.longest]
+            arguments += [dict(seen).get(limit.key, "")]
         keys = [self.names[question.limit.key] for question in questions]
         value = self.clients.ask(self.script, keys, arguments).value
         after = {question.limit.key: self.read(question.limit.key) for question in questions}
@@ -112,7 +112,10 @@ def test_script_and_rules_answer_alike(server, clients, name, seed):
         held = chance.choice([0.0] * 9 + [1_500.0])
         promises = chance.choice([{}, tokens[-1], chance.choice(tokens)])
 
-        value, after = twin.ask(questions, promises, held)
+        seen = chance.choice([{}, tokens[-1], chance.choice(tokens)])
+        seen = {key: born.rstrip("*") for key, born in seen.items()}
+
+        value, after = twin.ask(questions, promises, held, seen)
 
         # The moment that the script read shows in what it wrote; without writing it shows nothing.
         kind, wait, which = Kind(value[0]), float(value[1]), value[2] - 1
@@ -127,7 +130,7 @@ def test_script_and_rules_answer_alike(server, clients, name, seed):
                 for state, limit in zip(states, limits, strict=True)
             ]
         else:
-            answer, expected = judge(states, questions, promises, now)
+            answer, expected = judge(states, questions, promises, now, seen)
             assert (kind, which, born) == (answer.kind, answer.which, answer.born)
             assert wait == pytest.approx(answer.wait, abs=1e-6)
             kinds.add(kind)
@@ -312,7 +315,7 @@ def test_a_call_costs_the_same_whatever_rate_and_history(server, rates, name, ra
 
 @pytest.mark.parametrize("field", ["s", "e", "p", "a", "r", "o"])
 @pytest.mark.parametrize("value", ["nan", "inf", "many", None])
-def test_a_broken_field_is_no_debt_and_heals(server, rates, name, field, value):
+def test_a_broken_field_is_no_debt_and_heals(server, clients, group, rates, name, field, value):
     # F54
     limit = Limit("acme", SLOW)
     ask(rates, limit)
@@ -321,8 +324,10 @@ def test_a_broken_field_is_no_debt_and_heals(server, rates, name, field, value):
     )
     server.cli(*command)
 
-    assert ask(rates, limit).kind is Kind.START
-    assert ask(rates, limit).kind is Kind.PLACE
+    # One of another process: this one knows that there was something, and takes it for lost.
+    others = Rates(clients, group)
+    assert ask(others, limit).kind is Kind.START
+    assert ask(others, limit).kind is Kind.PLACE
 
 
 def test_another_type_under_the_key_heals(server, rates, name):
@@ -344,6 +349,15 @@ def test_lost_data_forgive_one_burst_and_no_more(server, rates):
 
     assert back.kind is Kind.START
     assert back.wait == pytest.approx(SLEEP, abs=50)
+
+
+def test_a_process_that_saw_the_limit_notices_the_loss_by_itself(server, rates):
+    # RATE-01
+    limit = Limit("acme", 10.0, burst=3)
+    ask(rates, limit)
+    server.cli("FLUSHALL")
+
+    assert ask(rates, limit).wait == pytest.approx(SLEEP, abs=50)
 
 
 def test_a_server_that_forgot_its_scripts_charges_once(server, rates):
@@ -386,9 +400,10 @@ def test_every_server_runs_the_script(every_server, group):
     limits = [Question(Limit("acme", SLOW)), Question(Limit("all", SLOW, burst=2))]
 
     kinds = [rates.admit(limits).kind for _ in range(2)]
+    every_server.cli("DEL", f"atom:{group}:rate:all")
     every_server.cli("SET", f"atom:{group}:rate:acme", "what is this")
 
     assert kinds == [Kind.START, Kind.PLACE]
-    assert rates.admit(limits).kind is Kind.START
-    wait_until(lambda: rates.look("acme") is not None)
+    assert Rates(clients, group).admit(limits).kind is Kind.START
+    assert rates.look("acme").waiting == 0
     clients.close()

@@ -23,6 +23,7 @@ from celery_atomicity.primitives.rates import LATE
 AWAY = 0.5  # seconds after which one whom the server did not answer asks again, at the least
 
 TOLERATED = LATE  # seconds; a test of the simulation takes it away
+SURE = 9.0  # seconds
 DOUBLES = 8  # messages of one history that come twice, at the most
 
 
@@ -88,6 +89,7 @@ class Worker:
     free: int
     life: int = 0
     quickest: float = 0.0
+    seen: dict[str, tuple[float, str]] = field(default_factory=dict)
     holding: dict[int, Message] = field(default_factory=dict)
 
 
@@ -100,6 +102,7 @@ class World:
         ran: How often each task ran.
         asked: How many questions there were.
         last: When the last start was.
+        asleep: Under each key, what was charged and had not started when data were lost.
     """
 
     def __init__(self, history: History) -> None:
@@ -117,6 +120,8 @@ class World:
         self._tickets = count()
         self._now = 0.0
         self._doubles = DOUBLES
+        self._sleeping: dict[int, list[Question]] = {}
+        self.asleep: dict[str, float] = {}
 
     def run(self) -> World:
         history = self.history
@@ -126,7 +131,7 @@ class World:
         for when, who in history.killed:
             self._at(when, self._kill, who % history.workers)
         for when in history.flushed:
-            self._at(when, self.states.clear)
+            self._at(when, self._flush)
         for when, kind, seconds in history.held:
             self._at(when, self._hold, kind, seconds)
         events = self._events
@@ -202,7 +207,9 @@ class World:
             ]
             keys = [question.limit.key for question in questions]
             states = [self.states.get(key) for key in keys]
-            answer, states = judge(states, questions, promises, self._now * 1000.0)
+            memory = self.workers[who].seen
+            seen = {key: born for key, (when, born) in memory.items() if when > self._now - SURE}
+            answer, states = judge(states, questions, promises, self._now * 1000.0, seen)
             for key, state in zip(keys, states, strict=True):
                 if state is not None:
                     self.states[key] = state
@@ -224,6 +231,7 @@ class World:
             worker = self.workers[who]
             quickest = min(self._now - sent, worker.quickest * 1.25 + 0.001)
             worker.quickest = quickest
+            self._sleeping[ticket] = questions
             due = self._now + wait + (self.chance.random() * self.history.jitter if wait else 0)
             self._at(
                 due, self._start, who, life, ticket, promises, sent + wait, quickest, questions
@@ -237,6 +245,7 @@ class World:
     def _start(self, who, life, ticket, promises, due, quickest, questions):
         if not self._alive(who, life, self._start, ticket, promises, due, quickest, questions):
             return
+        self._sleeping.pop(ticket, None)
         if self._now - due > TOLERATED + quickest:
             self._at(self._now, self._ask, who, life, ticket, promises)
             return
@@ -281,6 +290,9 @@ class World:
             again = Message(message.name, message.kind, message.runs, message.promises)
             self._at(self._now + self.history.visibility, self._arrive, again)
         worker.life += 1
+        worker.seen = {}
+        for ticket in worker.holding:
+            self._sleeping.pop(ticket, None)
         worker.holding = {}
         worker.free = 0
         self._at(self._now + 1.0, self._replace, who, worker.life)
@@ -289,6 +301,13 @@ class World:
         if self.workers[who].life == life:
             self.workers[who].free = self.history.slots
             self._serve()
+
+    def _flush(self):
+        """Forget everything; what was charged and has not started starts all the same."""
+        for questions in self._sleeping.values():
+            for limit in (question.limit for question in questions):
+                self.asleep[limit.key] = self.asleep.get(limit.key, 0.0) + limit.cost
+        self.states.clear()
 
     def _hold(self, kind, seconds):
         now = self._now * 1000.0
@@ -313,7 +332,8 @@ def excess(world: World) -> float:
         rate, burst = limit.rate * by_rate, max(limit.burst * by_burst, limit.cost)
         starts = [(when, cost) for when, of, cost in world.starts if of == key]
         room = burst + rate * (LATE + history.trip)
-        found = _windows(starts, rate, burst, history.flushed) if history.flushed else None
+        forgiven = burst + world.asleep.get(key, 0.0)
+        found = _windows(starts, rate, forgiven, history.flushed) if history.flushed else None
         worst = max(worst, (_bucket(starts, rate) if found is None else found) - room)
     return worst
 
@@ -328,19 +348,18 @@ def _bucket(starts, rate):
     return highest
 
 
-def _windows(starts, rate, burst, flushed):
+def _windows(starts, rate, forgiven, flushed):
     """
     The same window by window.
 
-    One that sees a loss of data, or sleepers of before it, may hold a burst more, and one start:
-    the loss is only noticed when a promise comes back, and a sleeper may start meanwhile.
+    One that sees a loss of data, or sleepers of before it, may hold a burst more beside those who
+    were asleep: until somebody comes who knows better, the state seems new.
     """
-    most = burst + max((cost for _, cost in starts), default=0.0)
     highest = 0.0
     for i, (since, _) in enumerate(starts):
         total = 0.0
         for until, cost in starts[i:]:
             total += cost
             lost = sum(since - SLEEP / 1000.0 <= when <= until for when in flushed)
-            highest = max(highest, total - rate * (until - since) - most * lost)
+            highest = max(highest, total - rate * (until - since) - forgiven * lost)
     return highest
