@@ -11,9 +11,8 @@ from celery_atomicity.errors import (
     Unavailable,
 )
 from celery_atomicity.integration.app import Atomicity, current_atom, current_lease
-from celery_atomicity.integration.hold_back import hold_back
-from celery_atomicity.integration.partitioned import partitioned
-from celery_atomicity.integration.rate_limit import rate_limited
+from celery_atomicity.integration.beat import partitioned
+from celery_atomicity.integration.rate_limit import hold_back, rate_limited
 from celery_atomicity.integration.singleton import singleton_by
 from celery_atomicity.keys import slot_of
 from celery_atomicity.primitives.lease import Lease

@@ -3,6 +3,7 @@ import re
 import secrets
 
 import pytest
+from celery import _state
 from support import needs
 from support.proxy import Proxy
 from support.servers import KINDS
@@ -17,6 +18,19 @@ def pytest_addoption(parser):
         default=os.environ.get("TEST_ENGINE", "process"),
         help="what the clusters of the acceptance tests run on",
     )
+
+
+@pytest.fixture(autouse=True)
+def _keep_tasks_apart():
+    """
+    What Celery keeps for the whole process does not outlive a test.
+
+    Tasks are shared with every app that is made later; a pool makes its process refuse to wait.
+    """
+    before, blocks = set(_state._on_app_finalizers), _state._task_join_will_block
+    yield
+    _state._on_app_finalizers.intersection_update(before)
+    _state._set_task_join_will_block(blocks)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

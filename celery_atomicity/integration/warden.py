@@ -112,6 +112,7 @@ class Warden:
                 extra={"pid": one.pid, "keys": one.places[::3]},
             )
 
+
 class WardenStep(bootsteps.StartStopStep):
     """Starts the warden of a worker whose tasks run in child processes."""
 

@@ -10,8 +10,8 @@ from celery.signals import worker_process_init
 from celery.worker.control import inspect_command
 
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.embedded import SchedulerStep
-from celery_atomicity.integration.guard import guard
+from celery_atomicity.integration.beat.embedded import SchedulerStep
+from celery_atomicity.integration.beat.guard import guard
 from celery_atomicity.integration.warden import WardenStep, page_of_this_process
 from celery_atomicity.primitives.partition import leave_to_parent
 

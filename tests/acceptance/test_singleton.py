@@ -30,7 +30,7 @@ from support.singleton_tasks import (
 )
 
 from celery_atomicity import LeaseLost, LockTimeout
-from celery_atomicity.integration.skipped import SKIPPED
+from celery_atomicity.integration.tasks.skipped import SKIPPED
 from celery_atomicity.testing import wait_until
 
 LONG = 60  # seconds; no test waits for a task of this length

@@ -11,11 +11,11 @@ from celery.exceptions import ImproperlyConfigured
 from support.beats import Queue, app_of
 
 from celery_atomicity import Atomicity, NotConfigured, clock
-from celery_atomicity.integration.beat import PartitionedScheduler, partitioned_scheduler
-from celery_atomicity.integration.copies import HEADER
-from celery_atomicity.integration.due import Unit
-from celery_atomicity.integration.guard import guard
-from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.beat.copies import HEADER
+from celery_atomicity.integration.beat.due import Unit
+from celery_atomicity.integration.beat.guard import guard
+from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.beat.scheduler import PartitionedScheduler, partitioned_scheduler
 from celery_atomicity.testing import wait_until
 
 INTERVAL = 0.4

@@ -8,10 +8,10 @@ from celery.schedules import crontab
 from support.beats import START, Clock, Driver, Owner, Queue, app_of, ran
 
 from celery_atomicity import Atomicity, Unavailable, partitioned
-from celery_atomicity.integration import beat as module
-from celery_atomicity.integration.beat import PartitionedScheduler
-from celery_atomicity.integration.due import SECOND
-from celery_atomicity.integration.ledger import Ledger
+from celery_atomicity.integration.beat import scheduler as module
+from celery_atomicity.integration.beat.due import SECOND
+from celery_atomicity.integration.beat.ledger import Ledger
+from celery_atomicity.integration.beat.scheduler import PartitionedScheduler
 from celery_atomicity.primitives.membership import Assignment
 from celery_atomicity.testing import wait_until
 

@@ -11,9 +11,9 @@ from celery.exceptions import ImproperlyConfigured
 from click.testing import CliRunner
 
 from celery_atomicity import Atomicity, NotConfigured
-from celery_atomicity.integration.cli import atomicity
-from celery_atomicity.integration.due import Unit
-from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.beat.due import Unit
+from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.command.group import atomicity
 from celery_atomicity.testing import free_port
 
 NOW = 1_700_000_000_000_000

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 from celery_atomicity import keys
 from celery_atomicity.connection import Clients
 from celery_atomicity.errors import Unavailable
-from celery_atomicity.integration.copies import admits
-from celery_atomicity.integration.due import Unit
-from celery_atomicity.integration.ledger import (
+from celery_atomicity.integration.beat.copies import admits
+from celery_atomicity.integration.beat.due import Unit
+from celery_atomicity.integration.beat.ledger import (
     DOUBT_LIFE,
     RECORD_LIFE,
     Claim,

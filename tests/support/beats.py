@@ -8,7 +8,7 @@ from celery import Celery
 from kombu import Connection
 
 from celery_atomicity import Atomicity
-from celery_atomicity.integration.copies import HEADER, admits
+from celery_atomicity.integration.beat.copies import HEADER, admits
 from celery_atomicity.primitives.membership import Assignment
 
 UTC = timezone.utc

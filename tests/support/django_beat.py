@@ -27,7 +27,8 @@ from django_celery_beat import models, schedulers
 from support.beats import Clock, Driver, Owner, Queue, app_of
 
 from celery_atomicity import partitioned
-from celery_atomicity.integration import beat as module
+from celery_atomicity.integration.beat import DatabaseScheduler
+from celery_atomicity.integration.beat import scheduler as module
 from celery_atomicity.primitives.membership import Assignment
 
 call_command("migrate", verbosity=0)
@@ -50,7 +51,7 @@ def sweep(slot): ...
 
 
 def beat(assignment=None):
-    scheduler = module.DatabaseScheduler(app=app)
+    scheduler = DatabaseScheduler(app=app)
     driver = Driver(scheduler, clock)
     scheduler.tick()
     scheduler._replica.assign(assignment or Assignment(0, 1))

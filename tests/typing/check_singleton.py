@@ -37,6 +37,6 @@ def nothing(x: float) -> None: ...
 decorated: Callable[[float], None] = singleton_by("all")(nothing)
 
 singleton_by(5)  # type: ignore[arg-type]
-singleton_by("all", "skip")  # type: ignore[misc]
+singleton_by("all", "skip")  # type: ignore[call-arg]
 singleton_by("all", on_conflict="skp")  # type: ignore[arg-type]
 singleton_by("all", on_lost="die")  # type: ignore[arg-type]

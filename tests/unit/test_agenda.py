@@ -1,7 +1,7 @@
 """What one beat has to look at, and when."""
 
-from celery_atomicity.integration.agenda import LONGEST_PAUSE, Agenda, Group
-from celery_atomicity.integration.due import Unit
+from celery_atomicity.integration.beat.agenda import LONGEST_PAUSE, Agenda, Group
+from celery_atomicity.integration.beat.due import Unit
 
 A, B = Unit("a"), Unit("b")
 SWEEPS = [Unit("sweep", slot, 3) for slot in range(3)]

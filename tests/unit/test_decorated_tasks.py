@@ -7,8 +7,8 @@ import types
 import pytest
 from celery import Celery, Task, current_task, shared_task
 
-from celery_atomicity.integration.execution import give_way, running
-from celery_atomicity.integration.task import decorate, marks
+from celery_atomicity.integration.tasks.decoration import decorate, marks
+from celery_atomicity.integration.tasks.execution import give_way, running
 
 
 @pytest.fixture

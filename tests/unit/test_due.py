@@ -5,7 +5,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_atomicity.integration.due import SECOND, Tick, Unit, judge, tick_id
+from celery_atomicity.integration.beat.due import SECOND, Tick, Unit, judge, tick_id
 
 NOW = 1_700_000_000 * SECOND
 

@@ -9,8 +9,8 @@ from celery import Celery
 from celery.schedules import crontab, schedule
 from freezegun import freeze_time
 
-from celery_atomicity.integration.due import SECOND, judge
-from celery_atomicity.integration.instants import Schedule, moment, start, when
+from celery_atomicity.integration.beat.due import SECOND, judge
+from celery_atomicity.integration.beat.instants import Schedule, moment, start, when
 
 UTC = timezone.utc
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from celery_atomicity import clock
-from celery_atomicity.integration.interrupt import Interruptible
+from celery_atomicity.integration.singleton.interrupt import Interruptible
 
 ROUNDS = 1000
 
@@ -128,7 +128,7 @@ def race():
 
 
 GREEN = """
-from celery_atomicity.integration.interrupt import Interruptible
+from celery_atomicity.integration.singleton.interrupt import Interruptible
 import threading, time
 
 class Stop(Exception):

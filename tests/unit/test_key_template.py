@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from celery_atomicity.integration.key_template import compile_key
-from celery_atomicity.integration.key_text import quoted, text
+from celery_atomicity.integration.arguments.template import compile_key
+from celery_atomicity.integration.arguments.text import quoted, text
 
 
 def sync(account_id, mode="full"):

@@ -3,7 +3,7 @@
 import pytest
 from celery import Celery, Task, shared_task
 
-from celery_atomicity.integration.partitioned import Fan, fan_of, partitioned
+from celery_atomicity.integration.beat.partitioned import Fan, fan_of, partitioned
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from celery import Celery
 from celery._state import _task_stack
 
 from celery_atomicity import Atomicity, AtomicityError, NotConfigured, hold_back, rate_limited
-from celery_atomicity.integration.rate_limit import Rules
-from celery_atomicity.integration.task import marks
+from celery_atomicity.integration.rate_limit.decorator import Rules
+from celery_atomicity.integration.tasks.decoration import marks
 
 
 @pytest.fixture

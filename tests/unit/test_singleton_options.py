@@ -8,7 +8,7 @@ from celery import Celery, Task, shared_task
 from celery.app.trace import build_tracer
 
 from celery_atomicity import Atomicity, NotConfigured, singleton_by
-from celery_atomicity.integration.task import marks
+from celery_atomicity.integration.tasks.decoration import marks
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_atomicity.integration.status import Entry, Group, Replica, Status
-from celery_atomicity.integration.status_text import MOST, WIDTH, duration, lines_of
+from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
+from celery_atomicity.integration.command.text import MOST, WIDTH, duration, lines_of
 from celery_atomicity.overview import Held, Limited, Overview, Owed
 from celery_atomicity.primitives.rates import Standing
 

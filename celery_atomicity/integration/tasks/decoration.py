@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from celery.app.task import Task
 from celery.local import Proxy
 
-from celery_atomicity.integration.execution import Execution
-from celery_atomicity.integration.owner import Owner
-from celery_atomicity.integration.promised import promised_by
+from celery_atomicity.integration.tasks.execution import Execution
+from celery_atomicity.integration.tasks.owner import Owner
+from celery_atomicity.integration.tasks.promised import promised_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from celery.result import EagerResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from celery_atomicity.integration.execution import Execution
+    from celery_atomicity.integration.tasks.execution import Execution
 
 logger = logging.getLogger(__name__)
 

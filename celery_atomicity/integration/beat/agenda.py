@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from celery_atomicity.integration.due import Unit
+    from celery_atomicity.integration.beat.due import Unit
 
 # The longest pause between two tries of a message that cannot be sent.
 LONGEST_PAUSE = 60.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from celery_atomicity.integration.owner import Owner
+    from celery_atomicity.integration.tasks.owner import Owner
 
     #: A worker runs it | ``apply()`` or task_always_eager | someone called the function.
     Where = Literal["worker", "eager", "direct"]

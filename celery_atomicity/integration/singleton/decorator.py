@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from celery_atomicity.errors import NotConfigured
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.asking import ask_again
-from celery_atomicity.integration.hold import Hold, Taken
-from celery_atomicity.integration.key_template import compile_key
-from celery_atomicity.integration.options import choice, seconds, text
-from celery_atomicity.integration.requeue import may_be_given_back
-from celery_atomicity.integration.skipped import skip
-from celery_atomicity.integration.task import decorate
+from celery_atomicity.integration.arguments.template import compile_key
+from celery_atomicity.integration.singleton.asking import ask_again
+from celery_atomicity.integration.singleton.hold import Hold, Taken
+from celery_atomicity.integration.tasks.decoration import decorate
+from celery_atomicity.integration.tasks.options import choice, seconds, text
+from celery_atomicity.integration.tasks.requeue import may_be_given_back
+from celery_atomicity.integration.tasks.skipped import skip
 from celery_atomicity.primitives.lock import LONGEST_TTL, SHORTEST_TTL
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from celery_atomicity.atom import Atom
     from celery_atomicity.errors import LockTimeout
-    from celery_atomicity.integration.execution import Execution
-    from celery_atomicity.integration.key_template import Key, KeySpec
-    from celery_atomicity.integration.options import Seconds
+    from celery_atomicity.integration.arguments.template import Key, KeySpec
+    from celery_atomicity.integration.tasks.execution import Execution
+    from celery_atomicity.integration.tasks.options import Seconds
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from celery_atomicity.integration.status import Entry, Group, Replica, Status
+    from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
     from celery_atomicity.overview import Held, Limited, Owed
 
 T = TypeVar("T")

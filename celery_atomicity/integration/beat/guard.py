@@ -9,8 +9,8 @@ from celery.utils.log import get_logger
 
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.copies import HEADER, admits
-from celery_atomicity.integration.requeue import send_on
+from celery_atomicity.integration.beat.copies import HEADER, admits
+from celery_atomicity.integration.tasks.requeue import send_on
 
 if TYPE_CHECKING:
     from celery import Celery, Task

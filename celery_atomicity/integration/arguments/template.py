@@ -28,15 +28,15 @@ import re
 import string
 from typing import TYPE_CHECKING, Any
 
-from celery_atomicity.integration.key_call import call_expression
-from celery_atomicity.integration.key_parts import (
+from celery_atomicity.integration.arguments.call import call_expression
+from celery_atomicity.integration.arguments.parts import (
     answered,
     ascii_quoted,
     attribute_of,
     escaper,
     item_of,
 )
-from celery_atomicity.integration.key_text import formatted, quoted, text
+from celery_atomicity.integration.arguments.text import formatted, quoted, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

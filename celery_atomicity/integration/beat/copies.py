@@ -12,14 +12,14 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from celery_atomicity.connection import Script
-from celery_atomicity.integration.due import Unit, tick_id
-from celery_atomicity.integration.instants import when
-from celery_atomicity.integration.ledger import DOUBT_LIFE, copy_key, record_key
+from celery_atomicity.integration.beat.due import Unit, tick_id
+from celery_atomicity.integration.beat.instants import when
+from celery_atomicity.integration.beat.ledger import DOUBT_LIFE, copy_key, record_key
 
 if TYPE_CHECKING:
     from celery_atomicity.connection import Clients
-    from celery_atomicity.integration.partitioned import Fan
-    from celery_atomicity.integration.plan import Due
+    from celery_atomicity.integration.beat.partitioned import Fan
+    from celery_atomicity.integration.beat.plan import Due
 
 #: The header that says which tick a message is, and which copy of it.
 HEADER = "atomicity_beat"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from celery_atomicity import keys
 from celery_atomicity.connection import Script
 from celery_atomicity.errors import Unavailable
-from celery_atomicity.integration.due import Unit, tick_id
+from celery_atomicity.integration.beat.due import Unit, tick_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,11 +13,11 @@ from celery.exceptions import ImproperlyConfigured
 
 from celery_atomicity import clock
 from celery_atomicity.errors import NotConfigured
-from celery_atomicity.integration.status import status_of
-from celery_atomicity.integration.status_text import lines_of
+from celery_atomicity.integration.command.status import status_of
+from celery_atomicity.integration.command.text import lines_of
 
 if TYPE_CHECKING:
-    from celery_atomicity.integration.status import Status
+    from celery_atomicity.integration.command.status import Status
 
 # What a command exits with, beside 0.
 SILENT, NOT_CONFIGURED = 1, 2

@@ -11,17 +11,17 @@ from celery.exceptions import TaskPredicate
 from celery.signals import before_task_publish
 
 from celery_atomicity.errors import LeaseLost, LockTimeout
-from celery_atomicity.integration.asking import forget_asked
-from celery_atomicity.integration.execution import give_way
-from celery_atomicity.integration.interrupt import Interruptible
+from celery_atomicity.integration.singleton.asking import forget_asked
+from celery_atomicity.integration.singleton.interrupt import Interruptible
+from celery_atomicity.integration.tasks.execution import give_way
 from celery_atomicity.primitives.lease import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery_atomicity.atom import Atom
-    from celery_atomicity.integration.execution import Execution
-    from celery_atomicity.integration.singleton import Rules
+    from celery_atomicity.integration.singleton.decorator import Rules
+    from celery_atomicity.integration.tasks.execution import Execution
     from celery_atomicity.primitives.lease import Lease
 
 logger = logging.getLogger(__name__)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from celery_atomicity.integration.key_text import quoted, text
+from celery_atomicity.integration.arguments.text import quoted, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from celery_atomicity.integration.key_template import Key
+    from celery_atomicity.integration.arguments.template import Key
 
 
 def escaper(after: str) -> Callable[[str], str]:

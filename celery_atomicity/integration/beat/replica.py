@@ -13,7 +13,7 @@ from celery_atomicity import clock
 
 if TYPE_CHECKING:
     from celery_atomicity.atom import Atom
-    from celery_atomicity.integration.due import Unit
+    from celery_atomicity.integration.beat.due import Unit
 
 logger = logging.getLogger(__name__)
 

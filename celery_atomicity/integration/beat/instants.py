@@ -7,7 +7,7 @@ from typing import Any
 
 from celery.schedules import schedule as Interval  # noqa: N812 - it names a kind, not an instance
 
-from celery_atomicity.integration.due import SECOND
+from celery_atomicity.integration.beat.due import SECOND
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)

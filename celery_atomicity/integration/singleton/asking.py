@@ -6,11 +6,11 @@ import logging
 import random
 from typing import TYPE_CHECKING, NoReturn
 
-from celery_atomicity.integration.requeue import give_back
+from celery_atomicity.integration.tasks.requeue import give_back
 
 if TYPE_CHECKING:
     from celery_atomicity.errors import LockTimeout
-    from celery_atomicity.integration.execution import Execution
+    from celery_atomicity.integration.tasks.execution import Execution
 
 logger = logging.getLogger(__name__)
 

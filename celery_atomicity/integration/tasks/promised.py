@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from celery._state import _get_active_apps, connect_on_app_finalize
 from celery.local import PromiseProxy
 
-from celery_atomicity.integration.owner import leads_to
+from celery_atomicity.integration.tasks.owner import leads_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable

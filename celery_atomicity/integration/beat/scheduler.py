@@ -22,15 +22,15 @@ from celery.utils.log import get_logger
 from celery_atomicity import clock
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.copies import copy_of
-from celery_atomicity.integration.due import SECOND
-from celery_atomicity.integration.ledger import Claim, Ledger, Outcome
-from celery_atomicity.integration.plan import Due, Plan
-from celery_atomicity.integration.publisher import Published, Publisher, connect
-from celery_atomicity.integration.replica import Replica
+from celery_atomicity.integration.beat.copies import copy_of
+from celery_atomicity.integration.beat.due import SECOND
+from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
+from celery_atomicity.integration.beat.plan import Due, Plan
+from celery_atomicity.integration.beat.publisher import Published, Publisher, connect
+from celery_atomicity.integration.beat.replica import Replica
 
 if TYPE_CHECKING:
-    from celery_atomicity.integration.ledger import Begun
+    from celery_atomicity.integration.beat.ledger import Begun
 
 logger = get_logger(__name__)
 
@@ -247,17 +247,6 @@ def partitioned_scheduler(base: type[Scheduler]) -> type[Scheduler]:
             "tick() to Celery, such as the default one or django-celery-beat's."
         )
     return type(f"Partitioned{base.__name__}", (_Partitioned, base), {"__module__": __name__})
-
-
-def __getattr__(name: str) -> Any:
-    """``DatabaseScheduler``: django-celery-beat's, which may not be installed."""
-    if name != "DatabaseScheduler":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from django_celery_beat.schedulers import (  # type: ignore[import-untyped] # noqa: PLC0415
-        DatabaseScheduler,
-    )
-
-    return partitioned_scheduler(DatabaseScheduler)
 
 
 def _shown(instant: int) -> str:

@@ -10,15 +10,15 @@ from kombu.exceptions import OperationalError
 from celery_atomicity import overview
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.due import SECOND
-from celery_atomicity.integration.ledger import Ledger
+from celery_atomicity.integration.beat.due import SECOND
+from celery_atomicity.integration.beat.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from celery import Celery
 
-    from celery_atomicity.integration.ledger import Record
+    from celery_atomicity.integration.beat.ledger import Record
     from celery_atomicity.overview import Overview
 
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from celery.schedules import crontab
 from celery.utils.log import get_logger
 
-from celery_atomicity.integration.agenda import Agenda, Group
-from celery_atomicity.integration.due import SECOND, Tick, Unit, judge
-from celery_atomicity.integration.instants import Schedule, moment, start, when
-from celery_atomicity.integration.partitioned import Fan, fan_of
+from celery_atomicity.integration.beat.agenda import Agenda, Group
+from celery_atomicity.integration.beat.due import SECOND, Tick, Unit, judge
+from celery_atomicity.integration.beat.instants import Schedule, moment, start, when
+from celery_atomicity.integration.beat.partitioned import Fan, fan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from celery_atomicity.integration.ledger import Ledger
-    from celery_atomicity.integration.replica import Replica
+    from celery_atomicity.integration.beat.ledger import Ledger
+    from celery_atomicity.integration.beat.replica import Replica
 
 logger = get_logger(__name__)
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery_atomicity import clock
 from celery_atomicity.errors import RateLimited, Unavailable
-from celery_atomicity.integration.requeue import give_back, may_be_given_back, seconds_left
-from celery_atomicity.integration.skipped import skip
+from celery_atomicity.integration.tasks.requeue import give_back, may_be_given_back, seconds_left
+from celery_atomicity.integration.tasks.skipped import skip
 from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Limit, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from celery_atomicity.atom import Atom
-    from celery_atomicity.integration.execution import Execution
-    from celery_atomicity.integration.rate_limit import Rules
+    from celery_atomicity.integration.rate_limit.decorator import Rules
+    from celery_atomicity.integration.tasks.execution import Execution
 
 logger = logging.getLogger(__name__)
 

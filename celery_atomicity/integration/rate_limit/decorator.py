@@ -7,20 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from celery_atomicity.errors import NotConfigured
-from celery_atomicity.integration.admission import Admission, Gate, Skipped, admitted, waiting
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.key_template import compile_key
-from celery_atomicity.integration.options import choice, seconds, text
-from celery_atomicity.integration.task import decorate, marks
+from celery_atomicity.integration.arguments.template import compile_key
+from celery_atomicity.integration.rate_limit.admission import (
+    Admission,
+    Gate,
+    Skipped,
+    admitted,
+    waiting,
+)
+from celery_atomicity.integration.tasks.decoration import decorate, marks
+from celery_atomicity.integration.tasks.options import choice, seconds, text
 from celery_atomicity.primitives.rate import Limit, per_second
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery_atomicity.atom import Atom
-    from celery_atomicity.integration.execution import Execution
-    from celery_atomicity.integration.key_template import Key, KeySpec
-    from celery_atomicity.integration.options import Seconds
+    from celery_atomicity.integration.arguments.template import Key, KeySpec
+    from celery_atomicity.integration.tasks.execution import Execution
+    from celery_atomicity.integration.tasks.options import Seconds
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from celery.worker.control import control_command
 
 from celery_atomicity.errors import AtomicityError
-from celery_atomicity.integration.admission import admitted
 from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.integration.rate_limit.admission import admitted
 
 if TYPE_CHECKING:
     from celery_atomicity.atom import Atom

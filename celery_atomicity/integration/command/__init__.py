@@ -1,0 +1,5 @@
+"""``celery atomicity``: how the fleet stands, on the command line."""
+
+from celery_atomicity.integration.command.group import atomicity
+
+__all__ = ["atomicity"]

@@ -1,0 +1,1 @@
+"""What every decorator shares: finding the task, running it, giving it back to its queue."""
