@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
+from celery_atomicity.connection.question import Question
 from celery_atomicity.connection.readiness import readable
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Command
@@ -25,9 +26,11 @@ from celery_atomicity.connection.server import Server
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from celery_atomicity.connection.question import Question
     from celery_atomicity.connection.server import Link, Receiver
     from celery_atomicity.settings import Settings
+
+# How long the first address is waited for when the others are connected already, in seconds.
+FIRST_HELLO = 0.05
 
 # With several addresses a reader looks for new connections this often, in seconds.
 SLICE = 0.05
@@ -89,6 +92,10 @@ class Exchange:
                 ),
                 self.timeout,
             )
+            first = self.servers[0]
+            if first.error is None:
+                # It keeps the line; but not for long, since it may be what hangs.
+                self._changed.wait_for(lambda: not first.connecting, FIRST_HELLO)
 
     def _connect(self, server: Server) -> None:
         link, failure = None, None
@@ -101,9 +108,21 @@ class Exchange:
                 server.connecting = False
                 if link is not None:
                     server.connected(link)
+                    self._send_owed(server, link)
                 else:
                     server.failed(failure or ConnectionError("interrupted"), clock.monotonic())
                 self._changed.notify_all()
+
+    def _send_owed(self, server: Server, link: Link) -> None:
+        """Send what could not be sent before, ahead of everything else; nobody waits for it."""
+        commands = list(server.owed)
+        server.owed.clear()
+        if commands:
+            question = Question(len(commands), lambda _: True, self.timeout)
+            question.look()
+            data = b"".join([command.data for command in commands])
+            receivers = [(question, index, command) for index, command in enumerate(commands)]
+            self._write(server, link, data, receivers)
 
     def _usable_link(self, server: Server) -> Link | None:
         """The link, unless it turns out to be dead or overdue."""
@@ -151,6 +170,7 @@ class Exchange:
             link = self._usable_link(server)
             if link is None:
                 if or_fail:
+                    server.owed.extend(command for command in commands if command.is_owed)
                     error = server.error or ConnectionError("it is not connected yet")
                     for index in range(len(commands)):
                         question.answer(first + index, error, "")
@@ -295,5 +315,7 @@ class Exchange:
         link, server.link = server.link, None
         if link is not None:
             link.close()
-            for question, index, _ in link.unanswered():
+            for question, index, command in link.unanswered():
+                if command.is_owed:
+                    server.owed.append(command)
                 question.answer(index, error, link.run)

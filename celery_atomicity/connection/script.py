@@ -25,10 +25,12 @@ class Command(NamedTuple):
         data: Its bytes.
         in_full: Makes what to send instead to a server that does not know the script; told
             whether the question was decided without it, so that nobody waits for it any more.
+        is_owed: It is sent again with the next connection if there is none, or if that broke.
     """
 
     data: bytes
     in_full: Callable[[bool], bytes] | None = None
+    is_owed: bool = False
 
     @classmethod
     def plain(cls, *arguments: Argument) -> Command:
@@ -46,7 +48,7 @@ class Script:
 
     Args:
         name: The file's name without ``.lua``.
-        late: Do it even then, since it is right at any later time.
+        late: Do it even then, and after an outage, since it is right at any later time.
         whole: Always send the source, so that what is sent next comes after it in any case.
     """
 
@@ -70,8 +72,8 @@ class Script:
             return b"*%d\r\n%b%b" % (count + 3, self._in_full, rest)
 
         if self._whole:
-            return Command(in_full(False))
-        return Command(b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest), in_full)
+            return Command(in_full(False), is_owed=self._late)
+        return Command(b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest), in_full, self._late)
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"

@@ -48,6 +48,9 @@ QUIET = 0.02
 
 CHUNK = 65536
 
+# So many releases are kept for a server that is away; what is forgotten runs out by itself.
+MOST_OWED = 1000
+
 # What a socket that does not wait says when it would have to.
 BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -164,6 +167,8 @@ class Server:
     Attributes:
         link: The connected socket, if there is one.
         error: Why there is none.
+        owed: What is to be sent with the next connection, such as releases; the oldest go first
+            when it is too much.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
@@ -173,6 +178,7 @@ class Server:
         self.link: Link | None = None
         self.error: Exception | None = None
         self.connecting = False
+        self.owed: deque[Command] = deque(maxlen=MOST_OWED)
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
 

@@ -36,6 +36,14 @@ SHORTEST, LONGEST = 0.002, 1.0
 # A pause that ends with the holder's ttl ends this much later, so that the server has noticed.
 AFTER = 0.002
 
+# How often whoever has the first address asks on for the others before it gives that back, and how
+# long, in seconds, a newcomer leaves it alone.
+RACES = 3
+YIELD = 0.05
+
+# Of so many refusals by the first address, one is checked with the others.
+DOUBT = 4
+
 # Rounds of raising a fence that others raise at the same time, before the attempt counts as failed.
 ROUNDS = 5
 
@@ -58,7 +66,9 @@ class Acquisition:
         self._value = ""
         self._ring: threading.Event | None = None
         self._leftover = False
-        self._has_first = False
+        self._races = 0
+        self._refusals = 0
+        self._insists = False
         self._yielded = ""
         self._pause = SHORTEST
 
@@ -103,31 +113,37 @@ class Acquisition:
             self._ring.clear()
             answers = self._ask_first()
             if answers is not None and answers.is_refused(self._clients.count):
-                return answers.outcome, None
+                self._refusals += 1
+                if self._clients.count == 1 or not self._doubts():
+                    return answers.outcome, None
         if answers is None or self._clients.count > 1:
             answers = self._ask_all()
         outcome = answers.outcome
+        self._insists = outcome.contested
         if outcome.contested:
             self._yielded = outcome.holder
         holding = self._grant(answers)
         if holding is not None:
             return answers.outcome, holding
         first = answers.votes[0]
-        had_first = self._has_first
-        self._has_first = not outcome.silent and (
-            first is not None and first.verdict is quorum.Verdict.GRANTED
-        )
-        if self._has_first and not had_first:
-            self._pause = SHORTEST
-        if not self._has_first:
-            # What a minority gave goes back before any pause. Whoever has the first address may
-            # keep it: nobody else can have that, and they give the others back. But not if the
-            # others cannot be reached, which would keep out those who can.
-            self._give_back()
+        has_first = first is not None and first.verdict is quorum.Verdict.GRANTED
+        if has_first and not outcome.silent and self._races < RACES:
+            # Nobody else can have it, and those who race us for the others give them back.
+            self._pause = SHORTEST if not self._races else self._pause
+            self._races += 1
+        else:
+            # What a minority gave goes back before any pause. Whoever holds without the first
+            # address may then take that too. We stay in line, unless we cannot reach the others.
+            self._races = 0
+            self._give_back(stay=not outcome.silent)
             standing = self._ring is not None or outcome.contested
             if stand_in_line and not standing and first is not None:
                 self._stand_in_line()
         return answers.outcome, None
+
+    def _doubts(self) -> bool:
+        """Whether to ask the others though the first refuses: it may have missed a release."""
+        return self._insists or self._refusals % DOUBT == 0
 
     def _ask_first(self) -> _Answers | None:
         """Whether it is our turn, from the address that keeps the line; None if it is silent."""
@@ -222,9 +238,9 @@ class Acquisition:
 
     def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
         """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
-        if self._has_first or self._ring is None or outcome.silent:
-            # Those who took the others while the first is ours give back at once, if they race us;
-            # if they hold, without the first, it may be long.
+        if outcome.contested:
+            pause = YIELD
+        elif self._races or self._ring is None or outcome.silent:
             pause = self._backoff()
         elif outcome.pause > 0:
             pause = min(REFRESH, outcome.pause + AFTER)
@@ -241,14 +257,13 @@ class Acquisition:
         self._pause = min(LONGEST, 2 * self._pause)
         return random.uniform(SHORTEST, self._pause)  # noqa: S311 - to part from others, no secret
 
-    def _give_back(self) -> None:
+    def _give_back(self, *, stay: bool) -> None:
         """Release what was taken, without waiting: whatever is asked next comes after it."""
         if self._leftover:
-            let_go(
-                self._clients,
-                release_call(self._terms, self.id, number=self._number),
-                at_once=True,
-            )
+            call = release_call(self._terms, self.id, number=self._number)
+            ring = self._mailbox.channel if stay and self._ring is not None else ""
+            first = release_call(self._terms, self.id, number=self._number, ring=ring)
+            let_go(self._clients, call, first=first, at_once=True)
             self._leftover = False
 
     def _clean_up(self, *, granted: bool) -> None:

@@ -166,12 +166,13 @@ class Holding:
 
 
 def release_call(
-    terms: Terms, lease_id: str, *, keep: float = 0.0, number: int | None = None
+    terms: Terms, lease_id: str, *, keep: float = 0.0, number: int | None = None, ring: str = ""
 ) -> Call:
     """
     What lets go of *terms*' keys where they are held under *lease_id*, *keep* seconds on.
 
-    With *number*, only of what was granted to the request of that number or an earlier one.
+    With *number*, only of what was granted to the request of that number or an earlier one; with
+    *ring*, a channel, it stands in line again, where it stood.
     """
     upto = "" if number is None else number
-    return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS, upto]
+    return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS, upto, ring]

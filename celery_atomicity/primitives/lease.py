@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 # A release that nobody waits for: what is asked next must not overtake it on a server that does not
 # know the script.
-RELEASE_FIRST = Script("release", whole=True)
+RELEASE_FIRST = Script("release", late=True, whole=True)
 
 # A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
 # rounds: waking it costs the next acquisition a thread switch.
@@ -322,23 +322,25 @@ def _standing(reply: Reply | None) -> quorum.Standing | None:
         return None
 
 
-def let_go(clients: Clients, call: Call, *, at_once: bool = False) -> bool:
+def let_go(
+    clients: Clients, call: Call, *, first: Call | None = None, at_once: bool = False
+) -> bool:
     """
-    Ask *call*, a release, of every address; whether a majority has answered.
+    Ask *call*, a release, of every address, *first* of the first; whether a majority has answered.
 
     Waits for no more than that, and *at_once* for nothing: what is asked later comes after it.
     """
     needed = quorum.majority(clients.count)
+    calls = [first or call, *[call] * (clients.count - 1)]
     if at_once:
-        _, places, arguments = call
-        call = RELEASE_FIRST, places, arguments
+        calls = [(RELEASE_FIRST, places, arguments) for _, places, arguments in calls]
 
     def answered(replies: Sequence[Reply | None]) -> int:
         return sum(reply is not None and isinstance(reply.value, int) for reply in replies)
 
     try:
         replies = clients.ask_each(
-            [[call]] * clients.count,
+            [[each] for each in calls],
             decided=lambda replies: at_once or answered(replies) >= needed,
         )
     except (NotConfigured, Unavailable):

@@ -76,7 +76,7 @@ local fence = math.max(last, since * 1000) + 1
 redis.call('SET', KEYS[2], string.format('%d', fence))
 for k = 3, #KEYS, 3 do
   redis.call('SET', KEYS[k], ARGV[2], 'PX', ttl)
-  redis.call('ZREM', KEYS[k + 1], id)
+  -- Its place is kept, should it have to give back; it counts as dead until then.
   redis.call('HDEL', KEYS[k + 2], id, id .. ':ring')
 end
 return { 1, fence, ttl, '' }

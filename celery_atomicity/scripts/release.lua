@@ -1,9 +1,9 @@
 -- release: let go of what a lease holds and leave the lines it stands in; ring who is next.
--- (Giving back what some request was granted, it stays in line.)
 -- KEYS for each key: its lock, its line, its line's last-seen times
 -- ARGV[1] lease id   ARGV[2] ms for which the keys stay taken all the same (min_hold), 0: free now
 -- ARGV[3] ms after which a waiter that was not seen is passed over
 -- ARGV[4] only what was granted to the request of this number or an earlier one; empty: all
+-- ARGV[5] channel on which to ring it, since it goes on waiting where it stood; empty: it leaves
 -- returns how many of the keys were still held
 -- Nothing here is refused when the server is out of memory. A waiter whose process has died is not
 -- subscribed to its channel any more, so that ringing it reaches nobody and the next one is rung.
@@ -25,12 +25,16 @@ for k = 1, #KEYS, 3 do
       value = nil
     end
   end
-  if upto == math.huge then
+  if (ARGV[5] or '') == '' then
     redis.call('ZREM', line, id)
     redis.call('HDEL', seen, id, id .. ':ring')
+  elseif redis.call('ZSCORE', line, id) then
+    redis.call('HSET', seen, id, string.format('%d', now), id .. ':ring', ARGV[5])
+    redis.call('PEXPIRE', line, 2 * ARGV[3])
+    redis.call('PEXPIRE', seen, 2 * ARGV[3])
   end
   local head = not value and redis.call('ZRANGE', line, 0, 0)[1]
-  while head do
+  while head and head ~= id do
     local at = tonumber(redis.call('HGET', seen, head) or 0)
     local ring = redis.call('HGET', seen, head .. ':ring')
     if ring and at >= now - ARGV[3] and redis.call('PUBLISH', ring, head) > 0 then break end
