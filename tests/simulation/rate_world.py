@@ -331,8 +331,10 @@ def excess(world: World) -> float:
     for key, limit in limits.items():
         rate, burst = limit.rate * by_rate, max(limit.burst * by_burst, limit.cost)
         starts = [(when, cost) for when, of, cost in world.starts if of == key]
+        if not starts:
+            continue
         room = burst + rate * (LATE + history.trip)
-        forgiven = burst + world.asleep.get(key, 0.0)
+        forgiven = burst + min(world.asleep.get(key, 0.0), 2 * max(cost for _, cost in starts))
         found = _windows(starts, rate, forgiven, history.flushed) if history.flushed else None
         worst = max(worst, (_bucket(starts, rate) if found is None else found) - room)
     return worst
@@ -352,8 +354,8 @@ def _windows(starts, rate, forgiven, flushed):
     """
     The same window by window.
 
-    One that sees a loss of data, or sleepers of before it, may hold a burst more beside those who
-    were asleep: until somebody comes who knows better, the state seems new.
+    One that sees a loss of data, or sleepers of before it, may hold a burst more, and beside it
+    two of those who were asleep: until somebody comes who knows better, the state seems new.
     """
     highest = 0.0
     for i, (since, _) in enumerate(starts):

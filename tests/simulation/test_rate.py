@@ -152,8 +152,8 @@ def break_the_time(monkeypatch):
     monkeypatch.setattr(
         rate_world,
         "judge",
-        lambda states, questions, promises, now: real(
-            states, questions, promises, now + skews.choice((-1000.0, 0.0, 1000.0))
+        lambda states, questions, promises, now, seen: real(
+            states, questions, promises, now + skews.choice((-1000.0, 0.0, 1000.0)), seen
         ),
     )
 
