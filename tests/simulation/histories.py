@@ -69,7 +69,7 @@ def random_history(seed: int) -> History:
         at += length + random.random() * 3
     events.sort()
     gap = random.choice((0.15, 0.15, 0.15, 0.05, 0.3, 0.45))
-    tail = 13.0 if random.random() < 0.15 else 7.0
+    tail = 13.0 if random.random() < 0.15 else 8.0
     interval = random.choice((1.0, 1.0, 5.0, 0.5))
     if size > 12:  # neighbours register more than the millisecond apart to which the server tells
         gap, interval = min(gap, 0.3), max(interval, 1.0)
