@@ -1,6 +1,5 @@
 """``singleton_by`` on real workers: who runs, and what becomes of the key however a task ends."""
 
-import json
 import os
 import signal
 
@@ -9,10 +8,8 @@ from celery import chain, chord, group
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from celery.result import AsyncResult
 from pytest_celery import RESULT_TIMEOUT
-from redis import Redis
 from support import singleton_tasks
 from support.singleton_tasks import (
-    JOURNAL,
     collect,
     end_by,
     fail_three_times,
@@ -28,10 +25,13 @@ from support.singleton_tasks import (
     replace_itself,
     retry_three_times,
 )
+from support.turns import assert_one_at_a_time
 
 from celery_atomicity import LeaseLost, LockTimeout
 from celery_atomicity.integration.tasks.skipped import SKIPPED
 from celery_atomicity.testing import wait_until
+
+pytest_plugins = ["support.singleton_fixtures"]
 
 LONG = 60  # seconds; no test waits for a task of this length
 
@@ -51,57 +51,8 @@ def default_worker_app(default_worker_app):
     return default_worker_app
 
 
-@pytest.fixture
-def journal(celery_setup):
-    """What has happened so far, of one event if one is named."""
-    with Redis.from_url(celery_setup.app.conf.broker_url) as client:
-
-        def read(event=None):
-            entries = [json.loads(entry) for entry in client.lrange(JOURNAL, 0, -1)]
-            return [entry for entry in entries if event in (None, entry["event"])]
-
-        yield read
-
-
-@pytest.fixture
-def taken(celery_setup):
-    """Whether a key of the scope ``hold`` is taken now."""
-    with Redis.from_url(celery_setup.app.conf.result_backend) as client:
-
-        def look(key, scope="hold"):
-            return bool(client.exists(f"atom:celery_test_app:lock:{scope}:{key}"))
-
-        look.client = client
-        yield look
-
-
-@pytest.fixture
-def holder(journal):
-    """Send a task that takes its key, and wait until it has; its result and its start."""
-
-    def begin(task, *args, **options):
-        known = len(journal("start"))
-        result = task.apply_async(args, **options)
-        wait_until(lambda: len(journal("start")) > known, 30, "the holder runs")
-        return result, journal("start")[-1]
-
-    return begin
-
-
 def get(result):
     return result.get(timeout=RESULT_TIMEOUT)
-
-
-def assert_one_at_a_time(entries):
-    """Of each key, one run ends before the next one starts."""
-    running = {}
-    for entry in entries:
-        key = entry["key"]
-        if entry["event"] == "start":
-            assert key not in running, f"{entry} while {running[key]} runs"
-            running[key] = entry
-        else:
-            assert running.pop(key)["id"] == entry["id"]
 
 
 class TestExclusion:
