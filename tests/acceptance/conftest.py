@@ -19,9 +19,12 @@ from pytest_celery import (
     CeleryBrokerCluster,
     CeleryWorkerCluster,
 )
-from pytest_docker_tools import build
+from pytest_celery.vendors.redis.container import RedisContainer
+from pytest_celery.vendors.redis.defaults import REDIS_CONTAINER_TIMEOUT
+from pytest_docker_tools import build, container, fxtr
 from pytest_docker_tools.wrappers import Container
 from support import needs, tasks
+from support.beat_record import Ticks
 from support.nodes import BeatContainer, Node, NodeContainer, poll
 from support.procengine import ProcessDockerClient
 from support.services import RABBITMQ_SERVER
@@ -101,6 +104,29 @@ def default_worker_app_module():
 @pytest.fixture
 def default_worker_tasks(default_worker_tasks):
     return default_worker_tasks | {tasks}
+
+
+@pytest.fixture
+def notes_command():
+    return RedisContainer.command()
+
+
+# What tasks note, on a server that no test takes away.
+notes_server = container(
+    image="{default_redis_broker_image}",
+    ports=RedisContainer.ports(),
+    network="{default_pytest_celery_network.name}",
+    wrapper_class=RedisContainer,
+    timeout=REDIS_CONTAINER_TIMEOUT,
+    command=fxtr("notes_command"),
+)
+
+
+@pytest.fixture
+def ticks(celery_setup, notes_server):
+    ticks = Ticks(notes_server.host_url)
+    yield ticks
+    ticks.close()
 
 
 @pytest.fixture

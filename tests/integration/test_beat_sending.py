@@ -356,6 +356,22 @@ def test_both_copies_have_one_id_and_either_may_come_first(app, beat, queue, clo
     assert ran(app, messages) == messages[:1]
 
 
+# BEAT-02, BEAT-03
+@pytest.mark.parametrize("step", ["before publish", "after publish"])
+def test_what_came_due_after_a_tick_in_doubt_is_made_up_for(app, beat, queue, clock, step):
+    driver = beat(a=every(10))
+    clock.forward(10)
+    kill_at(driver.scheduler, step)
+    with pytest.raises(Killed):
+        driver.settle()
+    driver.scheduler._replica = None
+    clock.forward(25)
+
+    beat().run(10)
+
+    assert seconds(ran(app, queue.take())) == [10, 20, 40]
+
+
 # BEAT-03
 def test_a_beat_that_sleeps_in_mid_send_and_wakes_after_the_others(app, beat, queue, clock):
     sleeper = beat(a=every(10))

@@ -7,7 +7,7 @@ Here the entries that Celery keeps meet the last runs that the ledger keeps.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from celery.schedules import crontab
@@ -49,6 +49,15 @@ class Due:
     last: int
     tick: Tick
     at: float
+
+    def first_alone(self) -> Due:
+        """
+        This tick without those that came due after it, which are another one, at once.
+
+        For a tick that somebody else began: the copy that runs may be that one's, which was sent
+        before they were due, and makes up for none of them.
+        """
+        return replace(self, tick=replace(self.tick, becomes=self.tick.due), at=0.0)
 
 
 class Plan:

@@ -15,12 +15,16 @@ logger = get_logger(__name__)
 # The longest pause between two tries of a broker that is away; the first one follows at once.
 LONGEST_PAUSE = 5.0  # seconds
 
+# How long one answer of a Redis broker is waited for.
+PATIENCE = 10.0  # seconds
+
 
 class Published(Enum):
     """What became of a message."""
 
     YES = "published"
-    BROKER = "the broker is away"
+    AWAY = "there is no broker to be connected to, so it was not sent"
+    DOUBTFUL = "the connection broke, before or after the broker had it"
     REFUSED = "something is wrong with this message"
 
 
@@ -50,11 +54,13 @@ class Publisher:
     def publish(self, message: Any) -> Published:
         """Publish the message of an entry; blocks for as long as the broker's client does."""
         self.error = None
+        failed = Published.DOUBTFUL
         try:
             producer = self.scheduler.producer
         except Exception as error:
             logger.exception("beat: Connection error")
             self.error = error
+            failed = Published.AWAY
         else:
             self.scheduler.apply_entry(message, producer=producer)
         if self.error is None:
@@ -68,7 +74,7 @@ class Publisher:
         pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1)) if self._failures else 0.001
         self._failures = min(self._failures + 1, 16)
         self._resume = clock.monotonic() + pause
-        return Published.BROKER
+        return failed
 
     def disconnect(self) -> None:
         """Drop the connection; the next message makes another."""
@@ -85,7 +91,17 @@ def connect(connection: Any) -> Any:
 
     Celery's beat tries a hundred times. A loop that waits for its broker would look as if it had
     stalled; this one looks again in its next pass.
+
+    Published is what a broker has said that it has: RabbitMQ is asked to say so, where otherwise
+    all that is written to a connection counts, though nobody may be there to read it. And a Redis
+    that hangs is given up some time, also by clients that would wait for ever. What
+    ``broker_transport_options`` say goes first.
     """
+    options, transport = connection.transport_options, connection.transport
+    if transport.driver_name == "py-amqp":
+        options.setdefault("confirm_publish", True)
+    elif transport.driver_type == "redis":
+        options.setdefault("socket_timeout", PATIENCE)
     return connection.ensure_connection(
         max_retries=max(1, len(connection.alt)), interval_start=0, interval_step=0
     )

@@ -138,9 +138,7 @@ class _Partitioned:
                 self._give_back(begun, due)
             else:
                 replica.feed()
-                if self._publish(due, begun.claim.copy):
-                    self._settled(begun, due)
-                    self._plan.advance(due)
+                self._publish(begun, due if begun.alone else due.first_alone())
         self._settle()
         self._plan.reload(moved)
 
@@ -177,16 +175,21 @@ class _Partitioned:
                     moved.append(due.unit)
             self._plan.reload(moved)
 
-    def _publish(self, due: Due, copy: str) -> bool:
-        """Publish one message; False if that raised, and the tick stays open."""
+    def _publish(self, begun: Begun, due: Due) -> None:
+        """Publish one message; if that raises, the tick stays open, or is given back."""
         name = due.unit.entry
         entry, fan = self._plan.entries[name], self._plan.fan(name)
-        published = self._publisher.publish(copy_of(entry, due, fan, self._ledger.group, copy))
-        if published is Published.BROKER:
+        message = copy_of(entry, due, fan, self._ledger.group, begun.claim.copy)
+        published = self._publisher.publish(message)
+        if published is Published.YES:
+            self._settled(begun, due)
+            self._plan.advance(due)
+        elif published is Published.AWAY:
+            self._give_back(begun, due)
+        elif published is Published.DOUBTFUL:
             self._plan.agenda.put(due.unit, 0.0)
-        elif published is Published.REFUSED:
+        else:
             self._plan.agenda.failed(due.unit, self._plan.now())
-        return published is Published.YES
 
     def apply_async(self, entry: Any, *args: Any, **options: Any) -> Any:
         """Publish an entry's message, and remember it if that raises."""
