@@ -80,6 +80,23 @@ class Overview:
     debts: tuple[Owed, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """
+    What stands under one name of a group.
+
+    Attributes:
+        debt: Milliseconds that the meter of that key has left to drain.
+        limits: Those that were used lately, of that name, of that scope, or of that key in any
+            scope; the one that is furthest behind first.
+    """
+
+    group: str
+    key: str
+    debt: float
+    limits: tuple[Limited, ...]
+
+
 def look(clients: Clients, group: str) -> Overview:
     """
     What stands on the arbiter for *group*.
@@ -105,6 +122,31 @@ def look(clients: Clients, group: str) -> Overview:
         locks=tuple(_locks(clients, prefix, found["lock"])),
         limits=tuple(_limits(clients, prefix, found["rate"])),
         debts=tuple(_debts(clients, prefix, found["meter"])),
+    )
+
+
+def look_up(clients: Clients, group: str, key: str) -> Account:
+    """
+    What stands under *key* in *group*: its debt, and the limits that it is a name of.
+
+    Blocks for some round trips, and one for every thousand keys of the database; raises as *look*.
+    """
+    prefix = f"atom:{group}:"
+    rates = f"{prefix}rate:"
+    # A limit is called scope, scope:key, or scope#2:key where a task has two of one scope.
+    names = [
+        name
+        for name in (each.removeprefix(rates) for each in _scan(clients, rates))
+        if name == keys.safe(key)
+        or name.startswith((f"{key}:", f"{key}#"))
+        or name.endswith(f":{key}")
+    ]
+    limits = _limits(clients, prefix, names)
+    return Account(
+        group,
+        key,
+        debt=sum(owed.debt for owed in _debts(clients, prefix, [keys.safe(key)])),
+        limits=tuple(sorted(limits, key=lambda each: (-each.standing.behind, each.key))),
     )
 
 

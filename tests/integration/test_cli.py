@@ -1,4 +1,4 @@
-"""``celery atomicity status`` against a real server that is arbiter and broker."""
+"""``celery atomicity`` against a real server that is arbiter and broker."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from celery_atomicity import Atomicity, NotConfigured
 from celery_atomicity.integration.beat.due import Unit
 from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
 from celery_atomicity.integration.command.group import atomicity
+from celery_atomicity.primitives.rate import Limit, Question
 from celery_atomicity.testing import free_port
 
 NOW = 1_700_000_000_000_000
@@ -165,9 +166,84 @@ def test_a_setting_that_cannot_work_exits_with_2(make_app, server):
     assert "have no majority" in result.stderr
 
 
-def test_help_has_an_example(app):
-    result = run(app, "status", "--help")
+@pytest.mark.parametrize("command", ["status", "meter"])
+def test_help_has_an_example(app, command):
+    result = run(app, command, "--help")
 
     assert result.exit_code == 0
-    assert "Example: celery -A shop atomicity status" in result.stdout
+    assert f"Example: celery -A shop atomicity {command}" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+class TestMeter:
+    @pytest.fixture
+    def behind(self, app):
+        """Ten a second of which 40 have arrived at once; and another tenant's one."""
+        rates = Atomicity.of(app).atom().rates
+        for _ in range(40):
+            rates.admit([Question(Limit("shop.partner:acme", 10.0))])
+        rates.admit([Question(Limit("shop.partner:other", 10.0))])
+        rates.admit([Question(Limit("acmes", 10.0))])
+
+    def test_a_debt_and_the_limits_of_a_key_are_shown(self, app, behind):
+        Atomicity.of(app).atom().meter(["acme"], [30_000])
+
+        result = run(app, "meter", "acme")
+
+        assert (result.exit_code, result.stderr) == (0, "")
+        owed, limit = result.stdout.splitlines()
+        assert re.fullmatch(r"acme: owes (30\.0|29\.\d) s \([\d.,]+ ms\)", owed)
+        assert re.fullmatch(r"shop\.partner:acme: 10/s, [34]\.\d s behind, 3\d waiting", limit)
+
+    def test_all_of_a_scope_are_shown_who_is_furthest_behind_first(self, app, behind):
+        lines = run(app, "meter", "shop.partner").stdout.splitlines()
+
+        assert [line.partition(": ")[0] for line in lines] == [
+            "shop.partner:acme",
+            "shop.partner:other",
+        ]
+
+    def test_as_json_it_tells_all(self, app, behind):
+        told = json.loads(run(app, "meter", "shop.partner:acme", "--json").stdout)
+
+        assert (told["group"], told["key"], told["debt"]) == ("shop", "shop.partner:acme", 0.0)
+        [limit] = told["limits"]
+        assert limit["key"] == "shop.partner:acme"
+        assert limit["standing"]["rate"] == pytest.approx(10)
+        assert 2 < limit["standing"]["behind"] <= 4
+
+    def test_another_group_is_looked_into(self, app):
+        Atomicity.of(app).atom("mail").meter(["sam"], [7_200_000])
+
+        assert "sam: owes nothing" in run(app, "meter", "sam").stdout
+        assert "sam: owes 2.0 h" in run(app, "meter", "sam", "--group", "mail").stdout
+
+    def test_a_key_that_is_no_readable_name_is_found(self, app):
+        key = "a long one " * 30
+        Atomicity.of(app).atom().meter([key], [7_200_000])
+
+        assert "owes 2.0 h" in run(app, "meter", key).stdout
+
+    def test_an_arbiter_that_does_not_answer_exits_with_1(self, make_app):
+        app = make_app("memory://", atomicity_redis=f"redis://127.0.0.1:{free_port()}")
+        Atomicity(app)
+
+        result = run(app, "meter", "acme")
+
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "did not serve a request" in result.stderr
+
+    def test_without_an_arbiter_it_exits_with_2(self, make_app):
+        app = make_app("memory://")
+        Atomicity(app)
+
+        result = run(app, "meter", "acme")
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "set atomicity_redis" in result.stderr
+
+    def test_where_atomicity_is_not_installed_it_exits_with_2(self, make_app):
+        result = run(make_app("memory://"), "meter", "acme")
+
+        assert result.exit_code == 2
+        assert "Atomicity(app)" in result.stderr

@@ -3,8 +3,15 @@
 import pytest
 
 from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
-from celery_atomicity.integration.command.text import MOST, WIDTH, duration, lines_of
-from celery_atomicity.overview import Held, Limited, Overview, Owed
+from celery_atomicity.integration.command.text import (
+    MOST,
+    WIDTH,
+    account_lines,
+    duration,
+    lines_of,
+    per_time,
+)
+from celery_atomicity.overview import Account, Held, Limited, Overview, Owed
 from celery_atomicity.primitives.rates import Standing
 
 NOW = 1_700_000_000.0
@@ -77,8 +84,8 @@ def test_limits_and_debts_are_shown_where_there_are_any():
 
     assert shown[5:] == [
         "  limits in use: 2",
-        "    acme  10/s, burst 20, 12 waiting, next start in 1.2 s",
-        "    busy  0.017/s, burst 1, next start in 0.0 s",
+        "    acme  10/s, burst 20, 1.2 s behind, 12 waiting",
+        "    busy  1/m, room now",
         "  debts: 1",
         "    sam  1.0 min (61,500 ms)",
     ]
@@ -148,3 +155,46 @@ def test_what_is_above_the_first_group_names_every_address():
 )
 def test_durations_are_said_in_one_unit(seconds, said):
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("per_second", "said"),
+    [
+        (10.0, "10/s"),
+        (1e6, "1,000,000/s"),
+        (7 / 60, "7/m"),
+        (100 / 60, "100/m"),
+        (5 / 3600, "5/h"),
+        (1 / 86400, "1/d"),
+        (0.123, "7.38/m"),
+        (2.5, "150/m"),
+        (3.1415926, "3.142/s"),
+        (1e-9, "8.64e-05/d"),
+    ],
+)
+def test_rates_are_said_as_they_are_written(per_second, said):
+    assert per_time(per_second) == said
+
+
+def test_an_account_is_said_in_a_line_for_each_of_its_parts():
+    standing = Standing(rate=10.0, burst=1.0, behind=3.2, waiting=32.0)
+
+    said = account_lines(Account("shop", "acme", 1500.0, (Limited("acme", standing),)))
+
+    assert said == ["acme: owes 1.5 s (1,500 ms)", "acme: 10/s, 3.2 s behind, 32 waiting"]
+
+
+def test_an_account_that_owes_nothing_says_so():
+    [said] = account_lines(Account("shop", "acme", 0.0, ()))
+
+    assert said == "acme: owes nothing, and no limit of that name was used lately"
+
+
+def test_of_very_many_limits_of_a_scope_only_the_first_are_shown():
+    standing = Standing(rate=10.0, burst=1.0, behind=3.2, waiting=32.0)
+    limits = tuple(Limited(f"partner:{n:04}", standing) for n in range(MOST + 2))
+
+    said = account_lines(Account("shop", "partner", 0.0, limits))
+
+    assert len(said) == MOST + 1
+    assert said[-1] == "and 2 more limits; --json shows all"

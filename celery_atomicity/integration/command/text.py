@@ -1,7 +1,8 @@
-"""A fleet's status as lines of plain text, at most 80 columns wide."""
+"""What is known of a fleet as lines of plain text, at most 80 columns wide."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
-    from celery_atomicity.overview import Held, Limited, Owed
+    from celery_atomicity.overview import Account, Held, Limited, Owed
 
 T = TypeVar("T")
 
@@ -18,6 +19,9 @@ WIDTH = 80
 
 # Of anything, so many are shown; a terminal has no use for ten thousand locks.
 MOST = 50
+
+# Seconds that are said to be more than none.
+LEAST = 0.05
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -32,6 +36,36 @@ def lines_of(status: Status, now: float) -> list[str]:
     for group in status.groups:
         lines += ["", *_wrapped(f"group    {group.name}", under=9), *_group(group, now)]
     return lines
+
+
+def account_lines(account: Account) -> list[str]:
+    """What stands under a name, for a person."""
+    lines = []
+    if account.debt > 0:
+        lines.append(f"{account.key}: owes {_milliseconds(account.debt)}")
+    for limited in account.limits[:MOST]:
+        key, said = _limited(limited)
+        lines.append(f"{key}: {said}")
+    if len(account.limits) > MOST:
+        lines.append(f"and {len(account.limits) - MOST} more limits; --json shows all")
+    return lines or [f"{account.key}: owes nothing, and no limit of that name was used lately"]
+
+
+def per_time(per_second: float) -> str:
+    """A rate as a person writes it: per the shortest time in which it is whole, else above one."""
+    units = (("s", 1.0), ("m", MINUTE), ("h", HOUR), ("d", DAY))
+    whole = (
+        f"{number:,}/{unit}"
+        for unit, length in units
+        if (number := round(per_second * length))
+        and math.isclose(number, per_second * length, rel_tol=1e-9)
+    )
+    parted = (
+        f"{_number(per_second * length)}/{unit}"
+        for unit, length in units
+        if per_second * length >= 1
+    )
+    return next(whole, None) or next(parted, f"{per_second * DAY:g}/d")
 
 
 def duration(seconds: float) -> str:
@@ -111,14 +145,22 @@ def _held(held: Held, now: float) -> tuple[str, str]:
 
 def _limited(limited: Limited) -> tuple[str, str]:
     standing = limited.standing
-    said = f"{_number(standing.rate)}/s, burst {_number(standing.burst)}"
+    said = [per_time(standing.rate)]
+    if standing.burst != 1:
+        said.append(f"burst {_number(standing.burst)}")
+    behind = standing.behind >= LEAST
+    said.append(f"{duration(standing.behind)} behind" if behind else "room now")
     if standing.waiting >= 1:
-        said += f", {standing.waiting:.0f} waiting"
-    return limited.key, f"{said}, next start in {duration(standing.behind)}"
+        said.append(f"{standing.waiting:.0f} waiting")
+    return limited.key, ", ".join(said)
 
 
 def _owed(owed: Owed) -> tuple[str, str]:
-    return owed.key, f"{duration(owed.debt / 1000.0)} ({_number(owed.debt)} ms)"
+    return owed.key, _milliseconds(owed.debt)
+
+
+def _milliseconds(debt: float) -> str:
+    return f"{duration(debt / 1000.0)} ({_number(debt)} ms)"
 
 
 def _entry(entry: Entry, now: float) -> tuple[str, str]:
