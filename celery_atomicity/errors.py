@@ -9,7 +9,8 @@ Every error of the package, in one place.
     ├── AlreadyHeld        the same execution asked for a key that it holds
     └── RateLimited        over the limit, with ``on_limit="raise"``
 
-They carry data beside the message and pickle, since Celery sends them through result backends.
+They carry data beside the message, in ``args`` as well: that is what a result backend keeps, be it
+pickled or as JSON, and whoever asks for the result gets the error with its data.
 A value that cannot work is refused with *InvalidSetting*, a ``ValueError`` that stands apart from
 these: Celery's user sees it as Celery's own ``ImproperlyConfigured``.
 """
@@ -25,19 +26,6 @@ if TYPE_CHECKING:
 class AtomicityError(Exception):
     """The root of what this package raises by itself."""
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the finished message and the data, whatever a subclass's signature is."""
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(
-    kind: type[AtomicityError], args: tuple[object, ...], data: dict[str, object]
-) -> AtomicityError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(data)
-    return error
-
 
 class InvalidSetting(ValueError):
     """A value that cannot work: the message names it, where it stands, and the remedy."""
@@ -52,12 +40,17 @@ class Unavailable(AtomicityError):
 
 
 class _KeyError(AtomicityError):
-    """An error about keys of a group."""
+    """An error about keys of a group; its class, called with its ``args``, makes it again."""
 
-    def __init__(self, message: str, *, keys: Sequence[str] = (), group: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, keys: Sequence[str] = (), group: str = "", *data: object
+    ) -> None:
+        super().__init__(message, tuple(keys), group, *data)
         self.keys = tuple(keys)
         self.group = group
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LockTimeout(_KeyError):
@@ -73,18 +66,17 @@ class LockTimeout(_KeyError):
         unreachable: Whether it was for want of an answer, and nobody may hold the key at all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - by position only out of args
         self,
         message: str,
-        *,
         keys: Sequence[str] = (),
         group: str = "",
         waited: float = 0.0,
         holder: str | None = None,
         remaining: float | None = None,
-        unreachable: bool = False,
+        unreachable: bool = False,  # noqa: FBT002
     ) -> None:
-        super().__init__(message, keys=keys, group=group)
+        super().__init__(message, keys, group, waited, holder, remaining, unreachable)
         self.waited = waited
         self.holder = holder
         self.remaining = remaining
@@ -105,13 +97,12 @@ class LeaseLost(_KeyError):
     def __init__(
         self,
         message: str,
-        *,
         keys: Sequence[str] = (),
         group: str = "",
         fence: int | None = None,
         reason: str = "",
     ) -> None:
-        super().__init__(message, keys=keys, group=group)
+        super().__init__(message, keys, group, fence, reason)
         self.fence = fence
         self.reason = reason
 
@@ -133,10 +124,9 @@ class RateLimited(_KeyError):
     def __init__(
         self,
         message: str,
-        *,
         keys: Sequence[str] = (),
         group: str = "",
         retry_after: float = 0.0,
     ) -> None:
-        super().__init__(message, keys=keys, group=group)
+        super().__init__(message, keys, group, retry_after)
         self.retry_after = retry_after
