@@ -502,8 +502,9 @@ def test_a_publish_that_raises_leaves_the_tick_open(apart, clock):
 
 
 # BEAT-03, BEAT-08
-def test_a_publish_whose_answer_is_lost_is_sent_again_and_runs_once(apart, clock):
-    apart.begin(clock, a=every(10))
+@pytest.mark.parametrize("options", [{}, {"retry": True}])
+def test_a_publish_whose_answer_is_lost_is_sent_again_and_runs_once(apart, clock, options):
+    apart.begin(clock, a=every(10, options=options))
     apart.driver.run(10)
     assert seconds(apart.queue.take()) == [10]
 

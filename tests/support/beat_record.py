@@ -68,9 +68,9 @@ def check(ticks, schedule, longest, slots, *, redelivers=False):
     doubled = [one for one, count in Counter(id_ for id_, *_ in runs).items() if count > 1]
     assert doubled == []
     lateness = []
-    for (entry, slot), run in units.items():
+    for (entry, slot), runs_of_it in units.items():
         every = schedule[entry]
-        run = list({tick["id"]: tick for tick in reversed(run)}.values())[::-1]
+        run = list({tick["id"]: tick for tick in runs_of_it}.values())
         assert len({tick["due"] for tick in run}) == len(run), (entry, slot)
         for tick, after in pairwise(run):
             steps = (due(after) - due(tick)) / every

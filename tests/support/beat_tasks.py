@@ -39,6 +39,7 @@ def note(task, slot=None):
         "due": request.atomicity_due,
         "id": request.id,
         "sent": request.sent_at,
+        "by": request.origin,
         "at": time.time(),
     }
     notes(os.getpid()).rpush(TICKS, json.dumps(tick))

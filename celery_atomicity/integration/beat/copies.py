@@ -45,8 +45,9 @@ def copy_of(entry: Any, due: Due, fan: Fan | None, group: str, copy: str) -> Any
     if unit.slot is not None and fan is not None:
         headers["atomicity_slot"] = unit.slot
         kwargs = {**(kwargs or {}), fan.argument: unit.slot}
-    # A publish that kombu repeats by itself is the same copy twice; ours is another one.
-    options = {"retry": False, **entry.options, "headers": headers}
+    # A publish that kombu repeats by itself is the same copy twice; ours is another one. So it is
+    # whatever the entry says: beat tries again until the broker has it.
+    options = {**entry.options, "retry": False, "headers": headers}
     options["task_id"] = tick_id(group, unit, due.last)
     # Entries say how to be pickled, not how to be copied.
     message = object.__new__(type(entry))

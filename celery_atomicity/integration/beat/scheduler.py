@@ -146,7 +146,8 @@ class _Partitioned:
         self._unsettled.append((Outcome(begun, due.tick.becomes, due.tick.dropped), due))
         if due.tick.dropped is not None:
             logger.warning(
-                "beat: %s: dropped what was due from %s on, as atomicity_beat_grace says",
+                "beat: %s: dropped what was due from %s on, and is later than atomicity_beat_grace or "
+                "beat_cron_starting_deadline allows",
                 due.unit.entry,
                 _shown(due.tick.dropped),
             )
