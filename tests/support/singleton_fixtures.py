@@ -12,7 +12,7 @@ from support.singleton_tasks import JOURNAL
 @pytest.fixture
 def journal(celery_setup):
     """What has happened so far, of one event if one is named."""
-    with Redis.from_url(celery_setup.app.conf.broker_url) as client:
+    with Redis.from_url(celery_setup.app.conf.result_backend) as client:
 
         def read(event=None):
             entries = [json.loads(entry) for entry in client.lrange(JOURNAL, 0, -1)]

@@ -1,4 +1,4 @@
-"""Tasks that hold a key, for the acceptance tests; each notes in the broker what it does."""
+"""Tasks that hold a key, for the acceptance tests; each notes beside its result what it does."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def note(task, event, **facts):
     """Append to the one journal of all nodes, whose order is that of what happened."""
     request = task.request
     entry = {"event": event, "id": request.id, "pid": os.getpid(), "node": request.hostname}
-    with Redis.from_url(task.app.conf.broker_url) as client:
+    with Redis.from_url(task.app.conf.result_backend) as client:
         client.rpush(JOURNAL, json.dumps(entry | facts))
 
 
@@ -125,3 +125,42 @@ def quick():
 @shared_task
 def collect(results):
     return results
+
+
+@shared_task(bind=True)
+@singleton_by("{key}", scope="hold", ttl=1)
+def hold_and_look(self, key, seconds):
+    """Notes at its end whether it still has its key."""
+    note(self, "start", key=key, fence=current_lease.fence)
+    time.sleep(seconds)
+    note(self, "end", key=key, lost=current_lease.lost)
+
+
+@shared_task(bind=True)
+@singleton_by("{key}", scope="hold", ttl=6)
+def hold_until_lost(self, key):
+    """Ends a moment after it was told."""
+    note(self, "start", key=key, fence=current_lease.fence)
+    while not current_lease.lost:
+        time.sleep(0.02)
+    note(self, "told", key=key)
+    time.sleep(1)
+
+
+@shared_task(bind=True, acks_late=True)
+@singleton_by("{key}", scope="hold", ttl=2)
+def hold_late(self, key, seconds):
+    """Its message comes again while it runs, where the broker thinks it lost."""
+    return work(self, key, seconds)
+
+
+@shared_task(bind=True, acks_late=True)
+@singleton_by("{key}", scope="hold", ttl=2, on_conflict="skip")
+def hold_late_or_skip(self, key, seconds):
+    return work(self, key, seconds)
+
+
+@shared_task(bind=True, acks_late=True)
+@singleton_by("{key}", scope="hold", ttl=2, on_conflict="raise")
+def hold_late_or_raise(self, key, seconds):
+    return work(self, key, seconds)

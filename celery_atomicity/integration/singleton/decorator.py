@@ -10,7 +10,7 @@ from celery_atomicity.errors import NotConfigured
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.arguments.template import compile_key
 from celery_atomicity.integration.singleton.asking import ask_again
-from celery_atomicity.integration.singleton.hold import Hold, Taken
+from celery_atomicity.integration.singleton.hold import Hold, Taken, is_held_by_another_copy
 from celery_atomicity.integration.tasks.decoration import decorate
 from celery_atomicity.integration.tasks.options import choice, seconds, text
 from celery_atomicity.integration.tasks.requeue import may_be_given_back
@@ -134,7 +134,7 @@ class Rules:
     def _conflict(
         self, execution: Execution, atom: Atom, keys: list[str], error: LockTimeout
     ) -> Any:
-        if self.on_conflict == "retry":
+        if self.on_conflict == "retry" or is_held_by_another_copy(execution, error):
             return ask_again(execution, keys, error)
         # That nobody is known to hold it, since nobody could be asked, is no reason to drop work.
         if self.on_conflict != "skip" or error.unreachable:

@@ -14,6 +14,7 @@ from celery_atomicity.errors import LeaseLost, LockTimeout
 from celery_atomicity.integration.singleton.asking import forget_asked
 from celery_atomicity.integration.singleton.interrupt import Interruptible
 from celery_atomicity.integration.tasks.execution import give_way
+from celery_atomicity.integration.tasks.requeue import may_be_given_back
 from celery_atomicity.primitives.lease import held
 
 if TYPE_CHECKING:
@@ -157,7 +158,25 @@ def _holder(execution: Execution) -> str:
     request = execution.request
     if request is None:
         return f"{execution.name}, called in process {os.getpid()} on {platform.node()}"
-    return f"task {execution.name}[{request.id}] on {request.hostname or platform.node()}"
+    return f"{_copies(execution)}{request.hostname or platform.node()}"
+
+
+def _copies(execution: Execution) -> str:
+    """How all executions of the same message begin to say who holds."""
+    return f"task {execution.name}[{execution.request.id}] on "
+
+
+def is_held_by_another_copy(execution: Execution, error: LockTimeout) -> bool:
+    """
+    Whether the holder is an execution of the same message, which was delivered again meanwhile.
+
+    It is alive, or its worker was killed and its lease runs out. In the first case this copy must
+    not write a result in the other's place, or be counted by its chord; in the second the task
+    must run. So this copy can neither be skipped nor fail: it has to come again.
+    """
+    if execution.where != "worker" or not may_be_given_back(execution.task):
+        return False
+    return (error.holder or "").startswith(_copies(execution))
 
 
 @before_task_publish.connect(weak=False)
