@@ -10,6 +10,7 @@ import uuid
 import pytest
 from celery import Celery, chain, chord
 from celery.app.trace import build_tracer
+from celery.signals import before_task_publish
 
 from celery_atomicity import (
     AlreadyHeld,
@@ -247,6 +248,57 @@ class TestEnds:
 
         assert struck > 100
         assert mine("a") > 0
+
+
+class TestGivesWay:
+    """What publishes itself again lets go before it is published, not after."""
+
+    @pytest.fixture
+    def free(self, app, server):
+        """Whether the key was free, each time that a task was published."""
+        app.conf.task_always_eager = False  # to be published, even if nobody is to run it
+        key = f"atom:{app.conf.atomicity_group}:lock:s:a"
+        seen = []
+
+        # After the receiver that gives way, which was connected before; nobody can have run it yet.
+        def look(**_):
+            seen.append(server.cli("EXISTS", key) == 0)
+
+        before_task_publish.connect(look)
+        yield seen
+        before_task_publish.disconnect(look)
+
+    @pytest.mark.parametrize("over", [False, True], ids=["under", "over"])
+    @pytest.mark.parametrize("how", ["retry", "autoretry_for", "replace"])
+    def test_before_it_is_published(self, app, free, how, over):  # F12
+        held = []
+
+        @app.task(shared=False, name="other")
+        def other():
+            """Takes the place of the one that is replaced."""
+
+        def function(self, x):
+            held.append(current_lease.fence)
+            if how == "retry":
+                raise self.retry(countdown=0)
+            if how == "replace":
+                raise self.replace(other.si())
+            raise ValueError(x)
+
+        options = {"bind": True, "shared": False, "name": uuid.uuid4().hex}
+        if how == "autoretry_for":
+            options |= {"autoretry_for": (ValueError,), "retry_kwargs": {"countdown": 0}}
+        guard = singleton_by("{x}", scope="s")
+        task = (
+            guard(app.task(**options)(function)) if over else app.task(**options)(guard(function))
+        )
+        app.finalize()
+
+        run_as_worker(task, "a")
+
+        assert len(held) == 1
+        assert free == [True]
+        assert kept(app) == []
 
 
 class TestOnLost:
