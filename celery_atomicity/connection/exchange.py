@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from celery_atomicity.connection.server import Link, Receiver
     from celery_atomicity.settings import Settings
 
-# How long the first address is waited for when the others are connected already, in seconds.
-FIRST_HELLO = 0.05
+# How long the others are waited for when a majority is connected, in seconds, if nothing is known
+# against them.
+HELLO = 0.05
 
 # With several addresses a reader looks for new connections this often, in seconds.
 SLICE = 0.05
@@ -92,10 +93,10 @@ class Exchange:
                 ),
                 self.timeout,
             )
-            first = self.servers[0]
-            if first.error is None:
-                # It keeps the line; but not for long, since it may be what hangs.
-                self._changed.wait_for(lambda: not first.connecting, FIRST_HELLO)
+            # The others are not known to be down; but not for long, since they may hang.
+            self._changed.wait_for(
+                lambda: not any(one.connecting and one.error is None for one in self.servers), HELLO
+            )
 
     def _connect(self, server: Server) -> None:
         link, failure = None, None

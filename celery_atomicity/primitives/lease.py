@@ -272,13 +272,14 @@ class Keeper:
             [one.renewal(address, put_back=put_back) for one in batch] for address in range(count)
         ]
 
-        def decided(replies: list[Reply | None]) -> bool:
+        def enough(replies: list[Reply | None]) -> bool:
             return all(
                 quorum.renewal([_standing(reply) for reply in replies[index::width]]) is not None
                 for index in range(width)
             )
 
-        replies = self._clients.ask_each(calls, decided=decided)
+        # All are listened to that answer soon: on one of them the key may have to be put back.
+        replies = self._clients.ask_each(calls, decided=lambda _: False, enough=enough)
         return [replies[index::width] for index in range(width)]
 
     def _drop_if_lost(self, one: Holding) -> bool:
@@ -309,7 +310,7 @@ class Keeper:
 def _call(on_lost: Callable[[Lease], None], lease: Lease) -> None:
     try:
         on_lost(lease)
-    except Exception:
+    except BaseException:
         logger.exception("An on_lost callback raised")
 
 
