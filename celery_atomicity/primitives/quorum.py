@@ -126,9 +126,10 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     holder = next((vote.holder for vote in refusals if vote.holder), "")
     pauses = [vote.pause for vote in refusals if vote.pause > 0]
     granted = _granted(votes) >= majority(total)
+    is_taken = first is not None and first.verdict is Verdict.TAKEN
     before_us = first is not None and (
         first.verdict is Verdict.NOT_OUR_TURN
-        or (first.verdict is Verdict.TAKEN and not _is_same(first.holder, yielded))
+        or (is_taken and not _is_same(first.holder, yielded))
     )
     if granted and not before_us:
         fence = max(vote.fence for vote in said)
@@ -141,7 +142,7 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     return Outcome(
         granted=False,
         silent=len(said) < majority(total) and not before_us,
-        contested=granted and not yielded,
+        contested=granted and is_taken and not yielded,
         pause=min(pauses, default=0.0),
         holder=holder,
     )
