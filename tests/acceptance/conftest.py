@@ -25,11 +25,9 @@ from pytest_docker_tools import build, container, fxtr
 from pytest_docker_tools.wrappers import Container
 from support import needs, tasks
 from support.beat_record import Ticks
-from support.nodes import BeatContainer, Node, NodeContainer, poll
+from support.nodes import NODES, BeatContainer, Node, NodeContainer, poll
 from support.procengine import ProcessDockerClient
 from support.services import RABBITMQ_SERVER
-
-NODES = pytest.StashKey[list]()
 
 node_image = build(
     path=str(Path(__file__).parents[2]),

@@ -1,9 +1,13 @@
 """Celery nodes of a test's cluster, on processes and on Docker alike."""
 
+import pytest
 from pytest_celery import RESULT_TIMEOUT, CeleryTestWorker, CeleryWorkerContainer
 from pytest_docker_tools.exceptions import TimeoutError as NotInTime
 
 from celery_atomicity.testing import wait_until
+
+#: Where an item of pytest keeps the containers whose logs its failure shows.
+NODES = pytest.StashKey[list]()
 
 
 def poll(condition, timeout, what):

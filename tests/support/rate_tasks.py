@@ -39,7 +39,7 @@ def fast(self, number):
 
 
 @shared_task(bind=True, max_retries=0)
-@rate_limited("50/s", scope="steady")
+@rate_limited("20/s", scope="steady")
 def steady(self, number):
     note(self, number=number)
 
@@ -76,7 +76,7 @@ def waiting(self):
 
 
 @shared_task(bind=True)
-@rate_limited("4/s", scope="chained")
+@rate_limited("8/s", scope="chained")
 def add(self, left, right):
     note(self)
     return left + right
@@ -93,7 +93,7 @@ def gather(results):
 
 
 @shared_task(bind=True, max_retries=2)
-@rate_limited("4/s", scope="failing")
+@rate_limited("8/s", scope="failing")
 def failing(self):
     """Fails twice for real."""
     note(self, ticket="atomicity_rate" in (self.request.headers or {}))
@@ -149,15 +149,45 @@ def limited_and_single(self, key):
 
 
 @shared_task(bind=True)
-@rate_limited("2/s", scope="tenant", key="{tenant}")
+@rate_limited("4/s", scope="tenant", key="{tenant}")
 @rate_limited("10/s", scope="everybody")
 def stacked(self, tenant):
     note(self, tenant=tenant)
 
 
+@shared_task(bind=True, acks_late=True, reject_on_worker_lost=True)
+@rate_limited("600/s", burst=20, scope="furious")
+def furious(self, number):
+    note(self, number=number)
+
+
+@shared_task(bind=True, acks_late=True, reject_on_worker_lost=True)
+@rate_limited("7/m", scope="minutely")
+def minutely(self, number):
+    note(self, number=number)
+
+
+@shared_task(bind=True)
+@rate_limited("4/s", scope="slow")
+def slow(self, number=0):
+    note(self, number=number)
+
+
+@shared_task(bind=True)
+@rate_limited("1/s", scope="crowded")
+def crowded(self):
+    note(self)
+
+
 @shared_task(bind=True, track_started=True)
 @rate_limited("1/s", scope="started")
 def started(self):
+    note(self)
+
+
+@shared_task(bind=True)
+@rate_limited("20/s", scope="resting")
+def resting(self):
     note(self)
 
 

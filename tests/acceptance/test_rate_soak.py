@@ -1,0 +1,153 @@
+"""``rate_limited`` in long runs and at high rates, which take a machine of their own."""
+
+from collections import Counter
+
+import psutil
+import pytest
+from support import rate_tasks
+from support.rate_checks import at, attained, calls, worst_excess
+from support.rate_tasks import STARTS, fast, furious, late, minutely, unrelated
+from support.shared import cluster
+
+from celery_atomicity import clock
+from celery_atomicity.testing import Server, wait_until
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+pytest_plugins = ["support.rate_fixtures"]
+
+POOLS = ["prefork", "threads", "gevent"]
+
+
+@pytest.fixture
+def workers(pool):
+    return [{"pool": pool, "concurrency": 4}] * 2
+
+
+@pytest.fixture
+def conf():
+    return {}
+
+
+@pytest.fixture
+def fleet(shared_engine, workers, conf):
+    given = {"atomicity_restart_grace": 0} | conf
+    with cluster(shared_engine, rate_tasks, workers=workers, conf=given) as setup:
+        yield setup
+
+
+@pytest.fixture
+def celery_setup(on_fleet):
+    return on_fleet
+
+
+def send(setup, task, count):
+    with setup.app.producer_pool.acquire(block=True) as producer:
+        for number in range(count):
+            task.apply_async((number,), producer=producer)
+
+
+def memory(setup):
+    """The resident bytes of the largest main process."""
+    pids = (node.container.attrs["State"]["Pid"] for node in setup.worker_cluster)
+    return max(psutil.Process(pid).memory_info().rss for pid in pids)
+
+
+def until(arbiter, count, timeout):
+    wait_until(lambda: arbiter.llen(STARTS) >= count, timeout, f"{count} have started")
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_two_thousand_at_once_all_run_once(celery_setup, starts, arbiter, pool):
+    # RATE-01, RATE-02, RATE-03, F63
+    count, rate, before = 2_000, 100, calls(arbiter)
+    send(celery_setup, fast, count)
+
+    until(arbiter, count, 90)
+
+    entries = starts()
+    asked = (calls(arbiter) - before) / count
+    print(f"{pool}: {attained(at(entries)[rate:], rate):.3f} of the rate, {asked:.2f} calls a task")
+    assert Counter(entry["number"] for entry in entries) == Counter(range(count))
+    assert {entry["retries"] for entry in entries} == {0}
+    assert worst_excess(at(entries), rate) <= 0
+    assert attained(at(entries)[rate:], rate) >= 0.95
+    assert asked <= 2.2
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_twenty_thousand_delayed_neither_fill_a_worker_nor_starve_others(
+    celery_setup, starts, arbiter, pool
+):
+    # RATE-07, F65
+    count, rate = 20_000, 100
+    first = memory(celery_setup)
+    send(celery_setup, fast, count)
+    sizes, waits = [first], []
+
+    def done():
+        sizes.append(memory(celery_setup))
+        sent = clock.monotonic()
+        unrelated.delay().get(timeout=120)
+        waits.append(clock.monotonic() - sent)
+        return arbiter.llen(STARTS) >= count
+
+    wait_until(done, count / rate * 1.5 + 60, "all have run")
+
+    entries = starts(fast)
+    each = (max(sizes) - first) * len(celery_setup.worker_cluster) / count
+    print(
+        f"{pool}: {first >> 20} MiB at first, {max(sizes) >> 20} MiB at most, {each:.0f} bytes a "
+        f"task; others waited {waits[0]:.1f} s behind all, {max(waits[1:]):.2f} s at most later"
+    )
+    assert each < 16 * 1024
+    assert max(waits[1:]) < 5
+    assert Counter(entry["number"] for entry in entries) == Counter(range(count))
+    assert worst_excess(at(entries), rate) <= 0
+    assert attained(at(entries)[rate:], rate) >= 0.95
+
+
+class TestAllAtOnce:
+    """Workers are scaled from 2 to 6 to 3, one is killed, and the arbiter loses its data."""
+
+    @pytest.fixture
+    def away(self):
+        with Server() as server:
+            yield server
+
+    @pytest.fixture
+    def fleet(self, shared_engine, away):
+        workers = [{"pool": pool, "concurrency": 4} for pool in ("prefork", "threads")]
+        conf = {"atomicity_restart_grace": 0, "atomicity_redis": away.url}
+        broker = shared_engine.rabbitmq()
+        with cluster(shared_engine, rate_tasks, workers=workers, conf=conf, broker=broker) as setup:
+            yield setup
+
+    def test_no_window_holds_too_much(self, celery_setup, starts, arbiter, away):
+        # RATE-01, F49
+        sent = {furious: 6_000, late: 600, minutely: 6}
+        for task, count in sent.items():
+            send(celery_setup, task, count)
+
+        wait_until(lambda: len(starts(late)) >= 100, 60, "the work has begun")
+        new = celery_setup.spawn(*[{"pool": "prefork", "concurrency": 2}] * 4)
+        wait_until(lambda: len(starts(late)) >= 200, 60, "six are at work")
+        new[0].kill()
+        new[1].kill(signal="SIGTERM")
+        celery_setup.worker_cluster[0].kill(signal="SIGTERM")
+        wait_until(lambda: len(starts(late)) >= 300, 60, "three are at work")
+        away.kill()
+        away.start()
+
+        def done():
+            ran = {(entry["name"], entry["number"]) for entry in starts()}
+            return len(ran) == sum(sent.values())
+
+        wait_until(done, 180, "all have run")
+
+        # A burst for the lost data, and one start while nobody has noticed it.
+        for task, rate, burst in ((furious, 600, 20), (late, 20, 1), (minutely, 7 / 60, 1)):
+            times = at(starts(task))
+            excess, of_rate = worst_excess(times, rate, 2 * burst + 1), attained(times, rate, burst)
+            print(f"{task.name}: {len(times)} starts, {excess:+.1f}, {of_rate:.3f} of the rate")
+            assert excess <= 0
+        assert attained(at(starts(late)), 20) >= 0.9
