@@ -1,13 +1,15 @@
 """
-What projects put in their own conftest: an arbiter out of nothing, and waiting for a condition.
+What projects put in their own conftest: an arbiter out of nothing, doing without one, and waiting.
 
-``pytest_plugins = ["celery_atomicity.testing"]`` makes the fixture `arbiter` known. The rest works
-without pytest, in a script or a demo. (No assertion stands here for pytest to rewrite, and a
-conftest may well import this first: PYTEST_DONT_REWRITE.)
+``pytest_plugins = ["celery_atomicity.testing"]`` makes the fixtures `arbiter` and `bypass` known.
+The rest works without pytest, in a script or a demo. (No assertion stands here for pytest to
+rewrite, and a conftest may well import this first: PYTEST_DONT_REWRITE.)
 """
 
 from collections.abc import Iterator
 
+from celery_atomicity.integration.tasks.bypass import bypass
+from celery_atomicity.testing.arbiter import use_arbiter
 from celery_atomicity.testing.errors import ServerError
 from celery_atomicity.testing.machine import dies_with_us, find_server, free_port
 from celery_atomicity.testing.server import Server
@@ -18,9 +20,11 @@ __all__ = [
     "Reply",
     "Server",
     "ServerError",
+    "bypass",
     "dies_with_us",
     "find_server",
     "free_port",
+    "use_arbiter",
     "wait_until",
 ]
 
@@ -35,3 +39,9 @@ else:
         """A server that runs for one test."""
         with Server() as server:
             yield server
+
+    @pytest.fixture(name="bypass")
+    def _bypass() -> Iterator[None]:
+        """Decorated tasks just run for one test, and ask no arbiter."""
+        with bypass():
+            yield

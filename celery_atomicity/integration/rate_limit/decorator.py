@@ -16,6 +16,7 @@ from celery_atomicity.integration.rate_limit.admission import (
     admitted,
     waiting,
 )
+from celery_atomicity.integration.tasks.bypass import is_bypassed
 from celery_atomicity.integration.tasks.decoration import decorate, marks
 from celery_atomicity.integration.tasks.options import choice, seconds, text
 from celery_atomicity.primitives.rate import Limit, per_second
@@ -134,6 +135,8 @@ class Rules:
         args, kwargs = execution.bound_args, execution.kwargs
         keys: Key | None = None if key is None else key(args, kwargs)
         amount = cost(args, kwargs) if callable(cost) else cost
+        if is_bypassed():
+            return execution.call()
         inside = marks(execution.function)
         gate = Gate(self, self.scope or execution.name, _atom(execution))
         if amount:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from celery_atomicity.errors import NotConfigured
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.arguments.template import compile_key
+from celery_atomicity.integration.singleton.alone import run_alone
 from celery_atomicity.integration.singleton.asking import ask_again
 from celery_atomicity.integration.singleton.hold import Hold, Taken, is_held_by_another_copy
+from celery_atomicity.integration.tasks.bypass import is_bypassed
 from celery_atomicity.integration.tasks.decoration import decorate
 from celery_atomicity.integration.tasks.options import choice, seconds, text
 from celery_atomicity.integration.tasks.requeue import may_be_given_back
@@ -121,11 +123,13 @@ class Rules:
     def _run(self, execution: Execution, compute: Callable[[Any, Any], Key]) -> Any:
         # First of all: a call that does not fit the signature fails and takes nothing.
         key = compute(execution.bound_args, execution.kwargs)
+        prefix = (self.scope or execution.name) + ":"
+        keys = [prefix + key] if isinstance(key, str) else [prefix + each for each in key]
+        if is_bypassed():
+            return run_alone(execution, keys)
         atom = _atom(execution)
         if atom is None:
             return execution.call()
-        prefix = (self.scope or execution.name) + ":"
-        keys = [prefix + key] if isinstance(key, str) else [prefix + each for each in key]
         try:
             return Hold(self, execution, atom, keys).run()
         except Taken as taken:

@@ -1,0 +1,58 @@
+"""docs/testing.md shows a small project and its tests; they pass, as they are written there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+
+# Each block of Python begins with the name of its file.
+FILES = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+
+
+def run(directory, *arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_tests_of_the_page_pass(project):
+    assert PAGE.count("```python") == len(FILES)
+
+    done = run(project, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", ".")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed" in done.stdout
+
+
+def test_all_but_the_fixtures_is_there_without_pytest(project):
+    """As in a demo; what is imported for it must not need pytest."""
+    script = """
+import sys
+sys.modules["pytest"] = None
+from shop import app, book
+from celery_atomicity.testing import Server, bypass, use_arbiter, wait_until
+with bypass():
+    assert book("sam", 1) == 1
+with Server() as server, use_arbiter(app, server):
+    assert wait_until(lambda: book("sam", 1)) > 1
+"""
+
+    done = run(project, "-W", "error", "-c", script)
+
+    assert done.returncode == 0, done.stderr
