@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -84,7 +85,7 @@ class Rates:
         self._group = group
         self._script = Script("rate")
         self._quickest = 0.0
-        self._seen: dict[str, tuple[float, str]] = {}
+        self._seen: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def admit(
         self, questions: Sequence[Question], promises: Mapping[str, str] | None = None
@@ -161,20 +162,19 @@ class Rates:
             Kind(int(kind)), float(wait), int(which) - 1, tuple(each.decode() for each in born)
         )
         for question, each in zip(questions, answer.born, strict=True):
-            self._seen[question.limit.key] = (reply.received, each)
-        if len(self._seen) > _MEMORY:
-            self._forget(reply.received)
+            self._remember(question.limit.key, reply.received, each)
         # A network's own delay shifts all starts alike, so only what goes beyond it is late.
         # An outlier hardly moves this, a lasting change does within some questions.
         quickest = min(reply.received - reply.sent, self._quickest * _SLOWER_BY + _SLOWER)
         self._quickest = quickest
         return answer, reply.sent, quickest
 
-    def _forget(self, now: float) -> None:
-        """Remember only what still says something, and not too much of that."""
-        for key, (when, _) in list(self._seen.items()):
-            if now - when > _SURE or len(self._seen) > _MEMORY:
-                self._seen.pop(key, None)
+    def _remember(self, key: str, now: float, born: str) -> None:
+        # In the order of last use, so that the oldest is found at once however many there are.
+        self._seen.pop(key, None)
+        self._seen[key] = now, born
+        if len(self._seen) > _MEMORY:
+            self._seen.popitem(last=False)
 
     def _ask(self, held: str, questions: Sequence[Question], promises: Mapping[str, str]) -> Reply:
         keys, arguments = [], [held, f"{SLEEP:.17g}"]

@@ -19,11 +19,11 @@ local function load(key)
   return math.max(0, math.min(debt, most) - math.max(0, now - at))
 end
 
-local debts = {}
+local debts, at = {}, string.format('%.0f', now)
 for i, key in ipairs(KEYS) do
   local debt = math.min(most, math.max(0, load(key) + ARGV[i]))
   local text = string.format('%.17g', debt)
-  redis.call('HSET', key, 'd', text, 'a', string.format('%.0f', now))
+  redis.call('HSET', key, 'd', text, 'a', at)
   redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(debt) + 10000))
   debts[i] = debt % 1 == 0 and debt or text
 end

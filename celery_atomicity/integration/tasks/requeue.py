@@ -121,10 +121,9 @@ def send_on(task: Any) -> None:
 def may_be_given_back(task: Any) -> bool:
     """Whether the running task has a queue of its own: what was broadcast would reach everybody."""
     exchange = (task.request.delivery_info or {}).get("exchange")
-    queues = task.app.amqp.queues.values()
     return not exchange or not any(
         queue.exchange and queue.exchange.name == exchange and queue.exchange.type == "fanout"
-        for queue in queues
+        for queue in task.app.amqp.queues.values()
     )
 
 
