@@ -6,6 +6,7 @@ import types
 
 import pytest
 from celery import Celery, Task, current_task, shared_task
+from celery.exceptions import Ignore
 
 from celery_atomicity.integration.tasks.decoration import decorate, marks
 from celery_atomicity.integration.tasks.execution import give_way, running
@@ -427,3 +428,20 @@ def test_wrapping_keeps_attributes_of_the_function(record):
     assert wrapped.extra == 5
     assert wrapped.__wrapped__ is double
     assert isinstance(wrapped, types.FunctionType)
+
+
+def test_who_ends_as_ignored_brings_no_more_frames_than_it_has_to():
+    """Celery formats each of them, twice, for each task that is given back to its queue."""
+
+    def deep(depth):
+        if depth:
+            deep(depth - 1)
+        raise Ignore
+
+    outer, inner = (decorate(lambda _: lambda execution: execution.call()) for _ in range(2))
+
+    with pytest.raises(Ignore) as caught:
+        outer(inner(lambda: deep(20)))()
+
+    assert len(caught.traceback) <= 3  # here, the wrapper, and what runs it
+    assert caught.value.__context__ is None or caught.value.__suppress_context__

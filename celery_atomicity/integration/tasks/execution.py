@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from celery import current_app
 from celery._state import _task_stack
+from celery.exceptions import Ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,6 +89,10 @@ class Execution:
         token = _running.set(self)
         try:
             return body(self)
+        except Ignore as end:
+            # Celery formats all frames that it has passed, twice, and shows them to nobody: that
+            # would take longer than everything else that giving a task back takes.
+            raise end.with_traceback(None) from None
         finally:
             _running.reset(token)
 
