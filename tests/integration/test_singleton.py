@@ -369,6 +369,42 @@ class TestInAWorker:
         assert isinstance(outcome.info.retval, LockTimeout)
         assert outcome.info.retval.unreachable
 
+    @pytest.mark.parametrize(
+        "options",
+        [{"on_conflict": "skip"}, {"on_conflict": "raise"}, {"wait": 0.05}],
+        ids=["skip", "raise", "wait"],
+    )
+    def test_another_copy_of_itself_is_no_conflict(self, app, task, holding, options):  # LOCK-16
+        """It comes again, whatever it does on a conflict: both have one result."""
+        app.conf.task_always_eager = False
+        published = []
+        record = lambda headers, **_: published.append(headers["id"])
+        mine = task(scope="s", **options)
+        other = f"task {mine.name}[id-1] on celery@other"
+
+        with holding("s:a", holder=other):
+            before_task_publish.connect(record)
+            copy = run_as_worker(mine, "a", id="id-1")
+            another = run_as_worker(mine, "a", id="id-10")
+            before_task_publish.disconnect(record)
+
+        assert copy.info.state == "IGNORED"
+        assert published == ["id-1"]
+        assert app.AsyncResult("id-1").state == "PENDING"
+        assert app.AsyncResult("id-10").state in ("SKIPPED", "FAILURE")
+        assert another.info.state == ("IGNORED" if "skip" in options.values() else "FAILURE")
+
+    def test_a_retry_outwaits_its_own_min_hold(self, app, task):  # F12, LOCK-12
+        app.conf.task_always_eager = False
+        mine = task(scope="s", min_hold=0.5, on_conflict="skip")
+
+        first = run_as_worker(mine, "a", id="id-1")
+        again = run_as_worker(mine, "a", id="id-1")
+
+        assert first.info is None
+        assert again.info.state == "IGNORED"
+        assert app.AsyncResult("id-1").state == "SUCCESS"
+
     def test_skip_stores_its_state(self, app, task, holding):
         mine = task(scope="s", on_conflict="skip")
         with holding("s:a"):
