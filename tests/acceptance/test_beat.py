@@ -4,11 +4,17 @@ Several beats, killed, frozen and cut off: every tick runs, and none twice.
 What is checked is what workers ran, by the instants at which it was due.
 """
 
+import os
+import signal
+
 import pytest
 from support import beat_tasks
 from support.beat_record import check, complete_again, quiet
 from support.beat_tasks import SLOTS
 from support.nodes import BeatContainer
+from support.procgroup import members, runs
+
+from celery_atomicity.testing import wait_until
 
 INTERVAL = 0.5
 SETTLED = 5 * INTERVAL  # PART-03
@@ -99,6 +105,22 @@ def test_embedded_in_every_worker(celery_setup, ticks, schedule):
     quiet(ticks, 2)
 
     check(ticks, schedule, slots=FAN, longest=2 * SETTLED + max(schedule.values()) + 2 * SLACK)
+
+
+# BEAT-01
+@pytest.mark.cluster(workers=1, argv=("-B", "-S", "atomicity"), pool="solo")
+def test_an_embedded_beat_ends_with_its_worker_however_that_ends(request, celery_setup, ticks):
+    if request.config.getoption("--engine") == "docker":
+        pytest.skip("the end of a container's main process takes all others along")
+    [worker] = celery_setup.worker_cluster
+    main = worker.container._container._process.pid
+    wait_until(lambda: len(ticks), 20, "the beat sends")
+    [beat] = [each for each in members(os.getpgid(main)) if each.pid != main]
+
+    os.kill(main, signal.SIGKILL)
+
+    wait_until(lambda: not runs(beat), 10, "the beat ends as well")
+    assert "the worker that it is embedded in has ended" in worker.logs()
 
 
 # BEAT-07

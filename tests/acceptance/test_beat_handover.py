@@ -67,7 +67,7 @@ def test_what_a_beat_owned_is_sent_again_within_five_intervals(spawn, ticks, cap
         victim.restart()
 
     both_send(ticks)
-    lateness = check(ticks, SCHEDULE, longest=SETTLED + 3, slots={})
+    lateness, _ = check(ticks, SCHEDULE, longest=SETTLED + 3, slots={})
     with capsys.disabled():
         for signal, seconds in told:
             print(f"\n{signal}: all sent again after {seconds:.1f} s", end="")

@@ -1,6 +1,7 @@
 """``celery -A proj atomicity status``, as it is typed, of a fleet that runs."""
 
 import json
+import time
 
 import pytest
 from pytest_celery import RESULT_TIMEOUT
@@ -14,8 +15,8 @@ def default_worker_app(default_worker_app):
     default_worker_app.conf.atomicity_interval = 0.5
     default_worker_app.conf.atomicity_timeout = 0.25
     default_worker_app.conf.beat_schedule = {
-        "often": {"task": "support.tasks.whoami", "schedule": 0.5}
-    }
+        f"often {n}": {"task": "support.tasks.whoami", "schedule": 0.5} for n in range(8)
+    } | {"seldom": {"task": "support.tasks.whoami", "schedule": 86_400.0}}
     return default_worker_app
 
 
@@ -31,7 +32,7 @@ def test_the_workers_and_beats_of_a_fleet_are_shown(celery_setup):
         assert code == 0, output
         [group] = json.loads(output)["groups"]
         assigned = all(replica["index"] is not None for replica in group["replicas"])
-        sent = any(entry["sent"] for entry in group["entries"])
+        sent = sum(bool(entry["sent"]) for entry in group["entries"]) == 8
         return group if assigned and sent and group["beats"] == 2 else None
 
     group = wait_until(told, 40, "both workers and both beats are assigned")
@@ -41,5 +42,12 @@ def test_the_workers_and_beats_of_a_fleet_are_shown(celery_setup):
         second.hostname(),
     }
     assert sorted((each["index"], each["total"]) for each in group["replicas"]) == [(0, 2), (1, 2)]
-    assert "often" in {entry["name"] for entry in group["entries"]}
+    entries = {entry["name"]: entry for entry in group["entries"]}
+    seldom = entries.pop("seldom")
+    assert set(entries) == {f"often {n}" for n in range(8)}
+    assert len({owner for entry in entries.values() for owner in entry["owners"]}) == 2
+    assert all(entry["by"] in entry["owners"] for entry in entries.values())
+    assert all(entry["last"] <= entry["sent"] <= entry["coming"] for entry in entries.values())
+    assert (seldom["sent"], seldom["last"]) == (None, None)
+    assert 86_000 < seldom["coming"] - time.time() < 86_400
     assert group["arbiter"]["registered"] == 2

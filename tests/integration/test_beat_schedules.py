@@ -1,4 +1,4 @@
-"""Every type of schedule and every option of an entry, sent pass by pass on a clock of one's own."""
+"""Every type of schedule and option of an entry, sent pass by pass on a clock moved by hand."""
 
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo

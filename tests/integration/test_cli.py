@@ -87,9 +87,9 @@ def test_status_shows_what_beats_have_sent(app):
 
     result = status(app)
 
-    [line] = [line for line in result.stdout.splitlines() if "sweep" in line]
-    assert line.startswith("    sweep  2 slots, last sent ")
-    assert line.endswith(" ago by beat@here:1, 1 being sent")
+    said = " ".join(result.stdout.split())
+    assert "sweep 2 slots, owned by beat@here:1, last sent " in said
+    assert said.endswith(" ago by beat@here:1, 1 being sent")
 
 
 def test_status_shows_further_groups(app):

@@ -82,9 +82,26 @@ def test_what_is_settled_is_the_new_last_run(ledger):
     [begun] = ledger.claim([Claim(A, NOW, "one")])
 
     assert begun.alone
-    assert ledger.settle([Outcome(begun, NOW + 5)], NOW + 6) == [True]
+    assert ledger.settle([Outcome(begun, NOW + 5, coming=NOW + 9)], NOW + 6) == [True]
     assert ledger.load({A: 0}) == {A: NOW + 5}
-    assert ledger.record("a") == Record("a", {None: NOW + 5}, (), "beat@here:1", NOW + 6)
+    assert ledger.record("a") == Record(
+        "a",
+        {None: NOW + 5},
+        by="beat@here:1",
+        at=NOW + 6,
+        coming=NOW + 9,
+        owners={None: "beat@here:1"},
+    )
+
+
+def test_whoever_loaded_last_is_on_record_as_the_owner(ledger, clients, group):
+    ledger.load(dict.fromkeys(SWEEPS, NOW))
+
+    Ledger(clients, group, "beat@there:2").load({SWEEPS[1]: NOW})
+
+    owners = ledger.record(SWEEPS[1].entry).owners
+    assert owners[SWEEPS[1].slot] == "beat@there:2"
+    assert set(owners.values()) == {"beat@here:1", "beat@there:2"}
 
 
 # BEAT-08

@@ -58,8 +58,11 @@ def check(ticks, schedule, longest, slots, *, redelivers=False):
 
     Where a broker *redelivers*, since it restarted under its workers, the same copy of a message
     may run again; two copies may not.
+
+    Returns how late each tick was sent, in order, and how many ran again.
     """
     units = ticks.by_unit()
+    ran = sum(map(len, units.values()))
     assert set(units) == units_of(schedule, slots)
     runs = Counter(
         (tick["id"], None if redelivers else number, tick["copy"])
@@ -79,7 +82,7 @@ def check(ticks, schedule, longest, slots, *, redelivers=False):
             assert due(after) <= tick["sent"] + every + 0.05, (entry, slot, tick, after)
         lateness += [tick["sent"] - due(tick) for tick in run]
     assert max(lateness) <= longest
-    return sorted(lateness)
+    return sorted(lateness), ran - len(lateness)
 
 
 def quiet(ticks, seconds):

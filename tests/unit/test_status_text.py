@@ -2,7 +2,8 @@
 
 import pytest
 
-from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
+from celery_atomicity.integration.command.entries import Entry
+from celery_atomicity.integration.command.status import Group, Replica, Status
 from celery_atomicity.integration.command.text import (
     MOST,
     WIDTH,
@@ -95,16 +96,22 @@ def test_beats_and_what_they_sent_are_shown():
     shown = lines(
         beats=2,
         entries=(
-            Entry("sweep", 128, NOW - 0.5, "a:12", 1),
-            Entry("nightly", None, None, "", 0),
+            Entry("sweep", 128, NOW - 0.5, "a:12", 1, {"a:12": 64, "b:7": 64}, coming=NOW - 1),
+            Entry("nightly", None, None, "", 0, {"b:7": 1}, coming=NOW + 3600 * 5),
+            Entry("late", None, NOW - 60, "b:7", 0, dropped=0.0, dropped_at=NOW - 60),
         ),
     )
 
     assert shown[5:] == [
         "  beats: 2",
-        "  entries: 2",
-        "    sweep    128 slots, last sent 0.5 s ago by a:12, 1 being sent",
-        "    nightly  not sent yet",
+        "  entries: 3",
+        "    sweep",
+        "      128 slots, owned by a:12 (64) and b:7 (64), last sent 0.5 s ago by a:12,",
+        "      due for 1.0 s, 1 being sent",
+        "    nightly  owned by b:7, not sent yet, next in 5.0 h",
+        "    late",
+        "      last sent 1.0 min ago by b:7, skipped as too late what was due from",
+        "      1970-01-01T00:00:00+00:00 on",
     ]
 
 
@@ -133,7 +140,11 @@ def test_no_line_is_wider_than_a_terminal(length):
         limits=(Limited(name, Standing(1e6, 1e6, 1e6, 1e6)),),
         debts=(Owed(name, 1e12),),
         beats=3,
-        entries=(Entry(name, 65_536, NOW - 1e6, "a.long.name.example:123456", 1000),),
+        entries=(
+            Entry(
+                name, 65_536, NOW - 1e6, "a.long.name.example:123456", 1000, dict.fromkeys("ab", 9)
+            ),
+        ),
     )
 
     assert max(map(len, shown)) <= WIDTH

@@ -7,7 +7,8 @@ Whoever comes next and finds it open begins it again: the message is sent a seco
 same task id and as another copy, and a key of that tick's own lets workers run one of the two.
 
     atom:<group>:beat                 sorted set: entries, by when a beat last asked for them
-    atom:<group>:beat:entry:<entry>   hash: last:<slot>, open:<slot>, and who sent it last and when
+    atom:<group>:beat:entry:<entry>   hash: last:<slot>, open:<slot>, owner:<slot>, and for people
+                                      who sent it last and when, what is next and was dropped
     atom:<group>:beat:copy:<tick>     string: the copy that runs; there only while two may exist
 
 All of them expire, so nothing has to notice that an entry is gone. Not thread-safe; one beat, one
@@ -17,7 +18,7 @@ ledger. Every call is one round trip (a load one for each few thousand units) an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +71,13 @@ class Outcome:
         begun: The tick.
         becomes: The new last run; None: nothing was tried, and it is given back.
         dropped: When the first of those was due that were given up; None: none.
+        coming: When it is due next, for a person to read; None: not known.
     """
 
     begun: Begun
     becomes: int | None
     dropped: int | None = None
+    coming: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Record:
         at: When that was.
         dropped: When the first of those was due that were last given up as too old.
         dropped_at: When they were given up.
+        coming: When it is due next; None: not known.
+        owners: Who took it up last, by slot; it may have ended since.
     """
 
     entry: str
@@ -99,6 +104,8 @@ class Record:
     at: int | None = None
     dropped: int | None = None
     dropped_at: int | None = None
+    coming: int | None = None
+    owners: Mapping[int | None, str] = field(default_factory=dict)
 
 
 class Ledger:
@@ -147,6 +154,7 @@ class Ledger:
                 _text(outcome.becomes),
                 "1" if outcome.begun.alone else "",
                 _text(outcome.dropped),
+                _text(outcome.coming),
             )
         keys_ = self._keys([outcome.begun.claim for outcome in outcomes])
         reply = self.clients.ask(_SETTLE, keys_, arguments)
@@ -166,7 +174,7 @@ class Ledger:
     def _loading(
         self, units: Sequence[Unit], starts: Mapping[Unit, int]
     ) -> tuple[Script, list[str], list[str | int]]:
-        arguments: list[str | int] = [RECORD_LIFE]
+        arguments: list[str | int] = [RECORD_LIFE, self.name]
         for unit in units:
             arguments += (unit.entry, unit.field, str(starts[unit]))
         return _LOAD, [keys.beat_key(self.group), *map(self._record, units)], arguments
@@ -198,7 +206,7 @@ def copy_key(group: str, tick: str) -> str:
 
 def _parse(entry: str, fields: dict[str, str]) -> Record:
     def number(name: str) -> int | None:
-        return int(fields[name]) if name in fields else None
+        return int(fields[name]) if fields.get(name) else None
 
     def slots(kind: str) -> Iterator[tuple[int | None, str]]:
         for name, value in fields.items():
@@ -214,6 +222,8 @@ def _parse(entry: str, fields: dict[str, str]) -> Record:
         at=number("at"),
         dropped=number("dropped"),
         dropped_at=number("dropped_at"),
+        coming=number("next"),
+        owners={slot: value for slot, value in slots("owner") if value},
     )
 
 

@@ -143,10 +143,12 @@ class _Partitioned:
         self._plan.reload(moved)
 
     def _settled(self, begun: Begun, due: Due) -> None:
-        self._unsettled.append((Outcome(begun, due.tick.becomes, due.tick.dropped), due))
+        coming = round(due.at * SECOND) or None
+        outcome = Outcome(begun, due.tick.becomes, due.tick.dropped, coming)
+        self._unsettled.append((outcome, due))
         if due.tick.dropped is not None:
             logger.warning(
-                "beat: %s: dropped what was due from %s on, and is later than atomicity_beat_grace or "
+                "beat: %s: dropped what was due from %s on: later than atomicity_beat_grace or "
                 "beat_cron_starting_deadline allows",
                 due.unit.entry,
                 _shown(due.tick.dropped),

@@ -10,15 +10,13 @@ from kombu.exceptions import OperationalError
 from celery_atomicity import overview
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.beat.due import SECOND
-from celery_atomicity.integration.beat.ledger import Ledger
+from celery_atomicity.integration.command.entries import Entry, entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from celery import Celery
 
-    from celery_atomicity.integration.beat.ledger import Record
     from celery_atomicity.overview import Overview
 
 
@@ -40,25 +38,6 @@ class Replica:
     until: float = 0.0
     registered: float | None = None
     error: str = ""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """
-    What beats have on record of an entry of the schedule.
-
-    Attributes:
-        slots: Into how many it is parted; None: it is not.
-        sent: When it, or a slot of it, was last sent, in seconds since the epoch; None: never.
-        by: The beat that did.
-        open: Ticks that were begun and are not recorded.
-    """
-
-    name: str
-    slots: int | None
-    sent: float | None
-    by: str
-    open: int
 
 
 @dataclass(frozen=True)
@@ -125,7 +104,7 @@ def status_of(app: Celery, timeout: float = 1.0) -> Status:
         group = Group(name, tuple(sorted(asked.replicas.get(name, ()), key=_order)))
         if not error:
             try:
-                group = _looked_up(atomicity, group, with_beats=name == settings.group)
+                group = _looked_up(app, atomicity, group, with_beats=name == settings.group)
             except Unavailable as unavailable:
                 error = str(unavailable)
         groups.append(group)
@@ -143,30 +122,17 @@ def _silence(atomicity: Atomicity) -> str:
     return ""
 
 
-def _looked_up(atomicity: Atomicity, group: Group, *, with_beats: bool) -> Group:
+def _looked_up(app: Celery, atomicity: Atomicity, group: Group, *, with_beats: bool) -> Group:
     clients = atomicity.clients
     arbiter = overview.look(clients, group.name)
     if not with_beats:
         return Group(group.name, group.replicas, arbiter)
-    ledger = Ledger(clients, group.name)
-    records = (ledger.record(entry) for entry in ledger.entries())
     return Group(
         group.name,
         group.replicas,
         arbiter,
         beats=overview.registered(clients, f"{group.name}.beat"),
-        entries=tuple(_entry(record) for record in records if record is not None),
-    )
-
-
-def _entry(record: Record) -> Entry:
-    slots = [slot for slot in record.last if slot is not None]
-    return Entry(
-        record.entry,
-        slots=len(slots) or None,
-        sent=None if record.at is None else record.at / SECOND,
-        by=record.by,
-        open=len(record.open),
+        entries=entries_of(app, clients, group.name),
     )
 
 

@@ -7,10 +7,13 @@ import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from celery_atomicity import clock
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from celery_atomicity.integration.command.status import Entry, Group, Replica, Status
+    from celery_atomicity.integration.command.entries import Entry
+    from celery_atomicity.integration.command.status import Group, Replica, Status
     from celery_atomicity.overview import Account, Held, Limited, Owed
 
 T = TypeVar("T")
@@ -165,13 +168,26 @@ def _milliseconds(debt: float) -> str:
 
 def _entry(entry: Entry, now: float) -> tuple[str, str]:
     parts = [f"{entry.slots} slots"] if entry.slots else []
+    if entry.owners:
+        parts.append(f"owned by {_owners(entry)}")
     if entry.sent is None:
         parts.append("not sent yet")
     else:
         parts.append(f"last sent {duration(max(0.0, now - entry.sent))} ago by {entry.by}")
+    if entry.coming is not None:
+        left = entry.coming - now
+        parts.append(f"next in {duration(left)}" if left > 0 else f"due for {duration(-left)}")
     if entry.open:
         parts.append(f"{entry.open} being sent")
+    if entry.dropped is not None:
+        parts.append(f"skipped as too late what was due from {clock.utc(entry.dropped)} on")
     return entry.name, ", ".join(parts)
+
+
+def _owners(entry: Entry) -> str:
+    if len(entry.owners) == 1:
+        return next(iter(entry.owners))
+    return " and ".join(f"{name} ({count})" for name, count in entry.owners.items())
 
 
 def _number(value: float) -> str:
