@@ -27,7 +27,8 @@ from redis import Redis
 from celery_atomicity import Atom
 from celery_atomicity.connection import Script
 from celery_atomicity.connection.resp import pack
-from celery_atomicity.primitives.rate import SLEEP, Limit, Question
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import SLEEP, Question
 from celery_atomicity.testing import Server
 
 ROUNDS = 4_000
@@ -70,14 +71,14 @@ def single(server, atom):
         "rate: rates.admit": lambda: atom.rates.admit(question),
     }
     with suppress(ImportError):
-        from limits import parse, storage, strategies  # noqa: PLC0415 - from the group bench
+        from limits import parse, storage, strategies
 
         item, store = parse("1000000000/second"), storage.RedisStorage(server.url)
         for kind in ("FixedWindow", "SlidingWindowCounter"):
             limiter = getattr(strategies, f"{kind}RateLimiter")(store)
             cases[f"limits: {kind}"] = lambda limiter=limiter: limiter.hit(item, "bench")
     with suppress(ImportError):
-        from pyrate_limiter import Limiter, Rate, RedisBucket  # noqa: PLC0415 - as above
+        from pyrate_limiter import Limiter, Rate, RedisBucket
 
         # It keeps every hit in a sorted set: one that is full would be another measurement.
         bucket = RedisBucket.init([Rate(1_000_000, 100)], Redis.from_url(server.url), "pyrate")

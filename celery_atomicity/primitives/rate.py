@@ -33,24 +33,23 @@ the smaller one. The rules:
 has not passed yet, to a debt that drains at the rate and never stands above the burst when a start
 comes due. Promises can be lost, kept twice or kept late: they charge nothing.
 
-Debts are units and not milliseconds so that versions of the code with different rates can share a
-key: the debt drains at no more than the larger rate and fills no more than the larger burst. Only
-time that is held back is counted in milliseconds and turned into units at the rate of each call.
-
 ``scripts/rate.lua`` does the same on the server; a test drives both with the same questions.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from celery_atomicity.primitives.debts import Debts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from celery_atomicity.primitives.limit import Limit
 
 # Milliseconds that one who arrives may sleep in place: a pool slot that sleeps serves nobody.
 SHORT = 20.0
@@ -69,62 +68,6 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 # What a promise ends in once its owner was told to come again.
 _AGAIN = "*"
 
-_NOTATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:/\s*([smhd])\s*)?\Z")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def per_second(rate: str | float) -> float:
-    """
-    *rate* in units a second, from Celery's notation: ``"10/s"``, ``"100/m"``, ``"5/h"``, a number.
-
-    Raises:
-        TypeError: It is neither text nor a number.
-        ValueError: It is not written so, or is not positive. None is unlimited, nor paused.
-    """
-    if isinstance(rate, bool) or not isinstance(rate, (str, int, float)):
-        raise TypeError(f'a rate is a text such as "10/s" or a number a second, not {rate!r}')
-    if isinstance(rate, str):
-        match = _NOTATION.match(rate)
-        if match is None:
-            raise ValueError(f'a rate is written as "10/s", "100/m", "5/h" or "1/d", not {rate!r}')
-        number = float(match[1]) / _SECONDS[match[2] or "s"]
-    else:
-        number = float(rate)
-    if not 0 < number < math.inf:
-        raise ValueError(f"a rate must be positive and finite, not {rate!r}")
-    return number
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """
-    At most ``burst + rate * t`` units start in any window of t seconds.
-
-    Args:
-        key: What is limited, within the group.
-        rate: Units a second.
-        burst: Units that may start at once.
-        cost: Units of this one start.
-
-    Raises:
-        ValueError: A number is not positive and finite, or the cost is above the burst.
-    """
-
-    key: str
-    rate: float
-    burst: float = 1.0
-    cost: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("rate", "burst", "cost"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)!r}")
-        if self.cost > self.burst:
-            raise ValueError(
-                f"a cost of {self.cost:g} is above the burst of {self.burst:g}, so it could never "
-                f"be let through: raise burst to at least {self.cost:g}, or split the work"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -140,28 +83,6 @@ class Question:
     limit: Limit
     patience: float = SHORT
     longest: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Debts:
-    """
-    What stands under a key; times in milliseconds on the server's clock.
-
-    Args:
-        started: Units that the last start leaves, of all that were charged; they drain from it on.
-        ahead: How far ahead of *at* that start lies.
-        promised: Units that have a place or have started; they drain from *at* on.
-        at: When all this was true.
-        rate: Units a millisecond, of the last call.
-        born: When this state was made, as the server writes it.
-    """
-
-    started: float
-    ahead: float
-    promised: float
-    at: float
-    rate: float
-    born: str
 
 
 class Kind(IntEnum):
@@ -222,115 +143,91 @@ def judge(
     Returns:
         The answer, and what stands under the keys from now on.
     """
-    brought = [promises.get(question.limit.key, "") for question in questions]
-    tokens = [token.rstrip(_AGAIN) for token in brought]
-    back = any(tokens)
-    debts = [
-        _drained(state, question.limit, now)
-        for state, question in zip(states, questions, strict=True)
-    ]
-    marks = [seen.get(question.limit.key, "") for question in questions]
-    if any(
-        mark and mark != each.born
-        for each, token, mark_ in zip(debts, tokens, marks, strict=True)
-        for mark in (token, mark_)
-    ):
-        debts = [
-            _after_loss(each, question.limit)
-            for each, question in zip(debts, questions, strict=True)
-        ]
-    born = tuple(each.born for each in debts)
-    untouched = [None if state is None else each for state, each in zip(states, debts, strict=True)]
+    asked = _look(states, questions, promises, seen, now)
+    born = tuple(each.debts.born for each in asked)
+    unchanged: list[Debts | None] = [each.debts for each in asked]
+    back = any(each.token for each in asked)
+    keeps = back and not any(each.told_again for each in asked)
+    for each in asked:
+        each.wait = each.start if back or each.start <= each.question.patience else each.place
+    slowest = max(asked, key=lambda each: each.wait)
+    when = slowest.wait
+    late = [each for each in asked if each.wait > each.question.patience]
 
-    starts = [_start(each, question.limit) for each, question in zip(debts, questions, strict=True)]
-    places = [_place(each, question.limit) for each, question in zip(debts, questions, strict=True)]
-    waits = [
-        start if back or start <= question.patience else place
-        for start, place, question in zip(starts, places, questions, strict=True)
-    ]
-    late = [i for i, wait in enumerate(waits) if wait > questions[i].patience]
-    when = max(waits)
-    once = back and not any(token.endswith(_AGAIN) for token in brought)
-    slowest = waits.index(when)
-    if not late and once and when <= questions[slowest].longest:
-        idle = max(
-            (when - start) * _per_ms(question.limit) / question.limit.cost
-            for start, question in zip(starts, questions, strict=True)
-        )
-        if idle > IDLE:
-            return Answer(Kind.AGAIN, when, slowest, born), list(debts)
     if not late:
-        charged = [
-            _charged(each, question.limit, when, promise=not token and (back or start == place))
-            for each, question, token, start, place in zip(
-                debts, questions, tokens, starts, places, strict=True
-            )
-        ]
-        return Answer(Kind.START, when, -1, born), list(charged)
+        idle = max(each.idle_until(when) for each in asked)
+        if keeps and idle > IDLE and when <= slowest.question.longest:
+            return Answer(Kind.AGAIN, when, slowest.index, born), unchanged
+        return Answer(Kind.START, when, -1, born), [each.charged(when, back) for each in asked]
 
-    worst = max(late, key=waits.__getitem__)
-    limit = questions[worst].limit
-    next_to_start = limit.cost / _per_ms(limit)
-    if tokens[worst] and once and waits[worst] <= min(questions[worst].longest, next_to_start):
-        return Answer(Kind.AGAIN, waits[worst], worst, born), list(debts)
+    worst = max(late, key=lambda each: each.wait)
+    if keeps and worst.token and worst.wait <= min(worst.question.longest, worst.next_to_start):
+        return Answer(Kind.AGAIN, worst.wait, worst.index, born), unchanged
 
-    worst = max(range(len(places)), key=places.__getitem__)
-    if places[worst] > questions[worst].longest:
-        return Answer(Kind.REFUSED, places[worst], worst, born), untouched
-    promised = debts[worst].promised + questions[worst].limit.cost
-    debts[worst] = replace(debts[worst], promised=promised)
-    return Answer(Kind.PLACE, places[worst], worst, born), list(debts)
+    last = max(asked, key=lambda each: each.place)
+    if last.place > last.question.longest:
+        none_made = [None if each.is_new else each.debts for each in asked]
+        return Answer(Kind.REFUSED, last.place, last.index, born), none_made
+    unchanged[last.index] = last.debts.with_place(last.question.limit)
+    return Answer(Kind.PLACE, last.place, last.index, born), unchanged
 
 
-def held_back(state: Debts | None, limit: Limit, ms: float, now: float) -> Debts:
-    """What stands under the key of *limit* once nothing may start for *ms* milliseconds."""
-    return _held(_drained(state, limit, now), limit, ms)
+@dataclass(slots=True)
+class _Asked:
+    """
+    One of the questions, with what stands under its key.
+
+    Attributes:
+        token: What its promise says; empty: there is none.
+        told_again: Whether its owner was told before to keep it and come again.
+        is_new: Whether nothing stood there.
+        start, place: Milliseconds until there is room in what has started, and in both.
+        wait: Which of them counts.
+    """
+
+    index: int
+    question: Question
+    debts: Debts
+    token: str
+    told_again: bool
+    is_new: bool
+    start: float = 0.0
+    place: float = 0.0
+    wait: float = 0.0
+
+    def idle_until(self, when: float) -> float:
+        """Starts of this limit that go to waste if its own waits until *when*."""
+        return (when - self.start) * self.question.limit.per_ms / self.question.limit.cost
+
+    @property
+    def next_to_start(self) -> float:
+        """Milliseconds within which nobody else has a place."""
+        return self.question.limit.cost / self.question.limit.per_ms
+
+    def charged(self, when: float, back: bool) -> Debts:
+        """What stands here once the start is charged."""
+        fresh = not self.token and (back or self.start == self.place)
+        return self.debts.charged(self.question.limit, when, promise=fresh)
 
 
-def _per_ms(limit: Limit) -> float:
-    return limit.rate / 1000.0
-
-
-def _drained(state: Debts | None, limit: Limit, now: float) -> Debts:
-    rate = _per_ms(limit)
-    if state is None:
-        return Debts(0.0, 0.0, 0.0, now, rate, f"{now:.17g}")
-    # A clock that stepped back drains nothing, and counts from where it stands now.
-    elapsed = max(0.0, now - state.at)
-    started = max(0.0, state.started - rate * max(0.0, elapsed - state.ahead))
-    ahead = max(0.0, state.ahead - elapsed)
-    # The part of the promises that only covers the time ahead was counted at the rate of then.
-    promised = state.promised + (rate - state.rate) * state.ahead - rate * elapsed
-    return Debts(started, ahead, max(started + rate * ahead, promised), now, rate, state.born)
-
-
-def _after_loss(debts: Debts, limit: Limit) -> Debts:
-    left = SLEEP - max(0.0, debts.at - float(debts.born))
-    return _held(debts, limit, left) if left > 0 else debts
-
-
-def _held(debts: Debts, limit: Limit, ms: float) -> Debts:
-    rate = _per_ms(limit)
-    left = debts.started - rate * max(0.0, ms - debts.ahead)
-    started, ahead = max(0.0, left, limit.burst - limit.cost), max(debts.ahead, ms)
-    promised = max(debts.promised, started + rate * ahead)
-    return replace(debts, started=started, ahead=ahead, promised=promised)
-
-
-def _start(debts: Debts, limit: Limit) -> float:
-    """How long until there is room in what has started: never before a start that is charged."""
-    return debts.ahead + max(0.0, (debts.started + limit.cost - limit.burst) / _per_ms(limit))
-
-
-def _place(debts: Debts, limit: Limit) -> float:
-    """How long until there is room in what is promised, too."""
-    promised = (debts.promised + limit.cost - limit.burst) / _per_ms(limit)
-    return max(_start(debts, limit), promised)
-
-
-def _charged(debts: Debts, limit: Limit, start: float, *, promise: bool) -> Debts:
-    rate = _per_ms(limit)
-    started = max(0.0, debts.started - rate * (start - debts.ahead)) + limit.cost
-    promised = debts.promised + limit.cost if promise else debts.promised
-    promised = max(started + rate * start, promised)
-    return replace(debts, started=started, ahead=start, promised=promised)
+def _look(
+    states: Sequence[Debts | None],
+    questions: Sequence[Question],
+    promises: Mapping[str, str],
+    seen: Mapping[str, str],
+    now: float,
+) -> list[_Asked]:
+    asked, lost = [], False
+    for index, (state, question) in enumerate(zip(states, questions, strict=True)):
+        limit = question.limit
+        debts = Debts.drained(state, limit, now)
+        brought = promises.get(limit.key, "")
+        token, mark = brought.rstrip(_AGAIN), seen.get(limit.key, "")
+        lost = lost or any(known and known != debts.born for known in (token, mark))
+        asked.append(_Asked(index, question, debts, token, brought.endswith(_AGAIN), state is None))
+    for each in asked:
+        limit = each.question.limit
+        if lost:
+            each.debts = each.debts.after_loss(limit, SLEEP)
+        each.start, each.place = each.debts.start_of(limit), each.debts.place_of(limit)
+    return asked

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 from celery_atomicity import clock
 from celery_atomicity.connection import Script
 from celery_atomicity.keys import rate_key
-from celery_atomicity.primitives.rate import REMEMBERED, SLEEP, Answer, Kind, Limit, Question
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import REMEMBERED, SLEEP, Answer, Kind, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

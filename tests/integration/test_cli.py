@@ -14,7 +14,8 @@ from celery_atomicity import Atomicity, NotConfigured
 from celery_atomicity.integration.beat.due import Unit
 from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
 from celery_atomicity.integration.command.group import atomicity
-from celery_atomicity.primitives.rate import Limit, Question
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import Question
 from celery_atomicity.testing import free_port
 
 NOW = 1_700_000_000_000_000

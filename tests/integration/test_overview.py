@@ -4,7 +4,8 @@ import pytest
 
 from celery_atomicity import Atom, overview
 from celery_atomicity.errors import NotConfigured, Unavailable
-from celery_atomicity.primitives.rate import Limit, Question
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import Question
 from celery_atomicity.settings import Settings
 from celery_atomicity.testing import wait_until
 

@@ -9,7 +9,9 @@ import pytest
 from celery_atomicity import clock
 from celery_atomicity.connection import Clients, Script
 from celery_atomicity.errors import NotConfigured, Unavailable
-from celery_atomicity.primitives.rate import SLEEP, Debts, Kind, Limit, Question, held_back, judge
+from celery_atomicity.primitives.debts import Debts, held_back
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import SLEEP, Kind, Question, judge
 from celery_atomicity.primitives.rates import Rates
 from celery_atomicity.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from celery_atomicity.primitives.rate import Limit
+from celery_atomicity.primitives.limit import Limit
 from simulation.rate_world import History
 
 TROUBLES = (

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Limit, Question, held_back, judge
+from celery_atomicity.primitives.debts import held_back
+from celery_atomicity.primitives.limit import Limit
+from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Question, judge
 from celery_atomicity.primitives.rates import LATE
 
 AWAY = 0.5  # seconds after which one whom the server did not answer asks again, at the least

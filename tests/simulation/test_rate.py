@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from celery_atomicity.primitives import rate
-from celery_atomicity.primitives.rate import Limit
+from celery_atomicity.primitives.debts import Debts
+from celery_atomicity.primitives.limit import Limit
 from simulation import rate_world
 from simulation.rate_histories import random_history
 from simulation.rate_world import History, World, excess
@@ -130,16 +130,18 @@ def test_who_is_refused_for_the_length_of_the_line_gets_through_in_time():
 def break_the_second_debt(monkeypatch):
     """Who comes back starts at once."""
     monkeypatch.setattr(
-        rate, "_start", lambda debts, limit: 0.0 if debts.promised > limit.burst else debts.ahead
+        Debts,
+        "start_of",
+        lambda debts, limit: 0.0 if debts.promised > limit.burst else debts.ahead,
     )
 
 
 def break_the_charge(monkeypatch):
     """Who was promised is not charged again."""
-    real = rate._charged
+    real = Debts.charged
     monkeypatch.setattr(
-        rate,
-        "_charged",
+        Debts,
+        "charged",
         lambda debts, limit, start, *, promise: (
             real(debts, limit, start, promise=promise) if promise else debts
         ),
@@ -160,19 +162,19 @@ def break_the_time(monkeypatch):
 
 def break_several_limits(monkeypatch):
     """A limit is charged as of now where another one makes it wait."""
-    real = rate._charged
+    real = Debts.charged
     monkeypatch.setattr(
-        rate,
-        "_charged",
+        Debts,
+        "charged",
         lambda debts, limit, start, *, promise: real(
-            debts, limit, min(start, rate._start(debts, limit)), promise=promise
+            debts, limit, min(start, debts.start_of(limit)), promise=promise
         ),
     )
 
 
 def break_the_loss(monkeypatch):
     """Nobody minds that the store forgot."""
-    monkeypatch.setattr(rate, "_after_loss", lambda debts, limit: debts)
+    monkeypatch.setattr(Debts, "after_loss", lambda debts, limit, ms: debts)
 
 
 @pytest.mark.parametrize(

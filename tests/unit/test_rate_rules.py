@@ -4,15 +4,9 @@ import math
 
 import pytest
 
-from celery_atomicity.primitives.rate import (
-    SLEEP,
-    Kind,
-    Limit,
-    Question,
-    held_back,
-    judge,
-    per_second,
-)
+from celery_atomicity.primitives.debts import held_back
+from celery_atomicity.primitives.limit import Limit, per_second
+from celery_atomicity.primitives.rate import SLEEP, Kind, Question, judge
 
 SECOND = 1000.0
 

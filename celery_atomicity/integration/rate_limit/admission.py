@@ -13,7 +13,7 @@ from celery_atomicity import clock
 from celery_atomicity.errors import RateLimited, Unavailable
 from celery_atomicity.integration.tasks.requeue import give_back, may_be_given_back, seconds_left
 from celery_atomicity.integration.tasks.skipped import skip
-from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Limit, Question
+from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from celery_atomicity.atom import Atom
     from celery_atomicity.integration.rate_limit.decorator import Rules
     from celery_atomicity.integration.tasks.execution import Execution
+    from celery_atomicity.primitives.limit import Limit
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from celery_atomicity.integration.rate_limit.admission import (
 from celery_atomicity.integration.tasks.bypass import is_bypassed
 from celery_atomicity.integration.tasks.decoration import decorate, marks
 from celery_atomicity.integration.tasks.options import choice, seconds, text
-from celery_atomicity.primitives.rate import Limit, per_second
+from celery_atomicity.primitives.limit import Limit, per_second
 
 if TYPE_CHECKING:
     from collections.abc import Callable
