@@ -7,6 +7,7 @@ another broker; one that defines ``default_worker_tasks`` or ``default_worker_ap
 tasks or settings.
 """
 
+import gc
 from pathlib import Path
 from types import ModuleType
 
@@ -130,6 +131,9 @@ def ticks(celery_setup, notes_server):
 @pytest.fixture
 def celery_setup_app(celery_setup_app):
     before = _state._tls.current_app
+    # In the end, pytest-celery looks at every object there is. One that stands for a task of an
+    # earlier test, and is garbage not collected yet, would ask for that task.
+    gc.collect()
     yield celery_setup_app
     # Upstream leaves its sockets open, and itself behind as the current app.
     celery_setup_app.close()
