@@ -53,6 +53,9 @@ class Limit:
     cost: float = 1.0
 
     def __post_init__(self) -> None:
+        # One comparison where all is well, since each execution of a task makes one of these.
+        if 0 < self.cost <= self.burst < math.inf and 0 < self.rate < math.inf:
+            return
         for name in ("rate", "burst", "cost"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)!r}")

@@ -6,7 +6,8 @@ import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 from celery_atomicity import clock
 from celery_atomicity.connection import Script
@@ -34,6 +35,16 @@ _MEMORY = 2_000
 
 # The largest number of milliseconds that a script reads exactly.
 _MOST = 2.0**53
+
+
+# Looking one up in the enumeration itself takes ten times as long.
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+@lru_cache(maxsize=1024)
+def _text(number: float) -> str:
+    """*number* with all its bits; mostly, the same few are asked for."""
+    return f"{number:.17g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,7 @@ class Rates:
         """
         if not 0 < seconds < _MOST / 1000:
             raise ValueError(f"a rate is held back for a positive time, not for {seconds!r} s")
-        self._ask(f"{seconds * 1000.0:.17g}", [Question(limit) for limit in limits], {})
+        self._ask(_text(seconds * 1000.0), [Question(limit) for limit in limits], {})
 
     def hold_back_key(self, key: str, seconds: float) -> None:
         """Hold back the limit of *key*, whose rate is known from its last call; raises likewise."""
@@ -158,10 +169,8 @@ class Rates:
         self, questions: Sequence[Question], promises: Mapping[str, str]
     ) -> tuple[Answer, float, float]:
         reply = self._ask("0", questions, promises)
-        kind, wait, which, *born = cast("list[bytes]", reply.value)
-        answer = Answer(
-            Kind(int(kind)), float(wait), int(which) - 1, tuple(each.decode() for each in born)
-        )
+        kind, wait, which, *born = cast("list[Any]", reply.value)
+        answer = Answer(_KINDS[kind], float(wait), which - 1, tuple(map(bytes.decode, born)))
         for question, each in zip(questions, answer.born, strict=True):
             self._remember(question.limit.key, reply.received, each)
         # A network's own delay shifts all starts alike, so only what goes beyond it is late.
@@ -178,19 +187,19 @@ class Rates:
             self._seen.popitem(last=False)
 
     def _ask(self, held: str, questions: Sequence[Question], promises: Mapping[str, str]) -> Reply:
-        keys, arguments = [], [held, f"{SLEEP:.17g}"]
+        keys, arguments = [], [held, _text(SLEEP)]
         now = clock.monotonic()
         for question in questions:
             limit = question.limit
             when, born = self._seen.get(limit.key, (-math.inf, ""))
             keys.append(rate_key(self._group, limit.key))
             arguments += (
-                f"{limit.rate / 1000.0:.17g}",
-                f"{limit.burst:.17g}",
-                f"{limit.cost:.17g}",
+                _text(limit.rate / 1000.0),
+                _text(limit.burst),
+                _text(limit.cost),
                 promises.get(limit.key, ""),
-                f"{question.patience:.17g}",
-                f"{min(question.longest, _MOST):.17g}",
+                _text(question.patience),
+                _text(min(question.longest, _MOST)),
                 born if now - when < _SURE else "",
             )
         return self._clients.ask(self._script, keys, arguments)
