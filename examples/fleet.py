@@ -18,6 +18,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from redis import Redis
+from redis.exceptions import RedisError
+
 from celery_atomicity.testing import Server, ServerError
 from demo.screen import Screen
 from shop.partner import Partner
@@ -39,8 +42,8 @@ def main():
     except KeyboardInterrupt:
         print("\nEnded early; everything that was started is gone.")
         return 130
-    except ServerError as error:
-        print(error, file=sys.stderr)
+    except (ServerError, RedisError) as error:
+        print(f"There is no server to play on: {error}", file=sys.stderr)
         return 1
 
 
@@ -69,6 +72,8 @@ def run(options, stack):
     if not url:
         server = stack.enter_context(Server())
         url = server.url
+    with Redis.from_url(url) as client:
+        client.ping()
     partner = stack.enter_context(Partner())
     # Nobody else has this name, so that nothing on a server that exists is touched.
     name = f"fleet-{secrets.token_hex(4)}"
