@@ -17,6 +17,7 @@ from support.beat_tasks import MANY_SLOTS
 from support.nodes import BeatContainer, NodeContainer
 
 from celery_atomicity import clock
+from celery_atomicity.testing import wait_until
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "10"))
 SEED = int(os.environ.get("SOAK_SEED", "0"))
@@ -120,6 +121,11 @@ class Storm:
         node.thaw()
 
 
+def ended(node):
+    node.container.reload()
+    return node.container.status == "exited"
+
+
 def run(ticks, storm, capsys, **options):
     complete_again(ticks, SCHEDULE, FAN, timeout=60)
     storm.blow(MINUTES * 60)
@@ -143,6 +149,9 @@ def test_three_beats(celery_setup, spawn, ticks, capsys):
         # and so loses those that are on their way when the server goes.
         for worker in workers:
             worker.kill("SIGTERM")
+        for worker in workers:
+            # To the end: an acknowledgment that is cut off is a message that comes again.
+            wait_until(lambda worker=worker: ended(worker), 30, "the worker ends")
         celery_setup.broker_cluster[0].restart(force=True)
         for worker in workers:
             worker.restart()

@@ -11,6 +11,7 @@ from celery.exceptions import ImproperlyConfigured
 from support.beats import Queue, app_of
 
 from celery_atomicity import Atomicity, NotConfigured, clock
+from celery_atomicity.integration.beat import guard as module
 from celery_atomicity.integration.beat.copies import HEADER
 from celery_atomicity.integration.beat.due import Unit
 from celery_atomicity.integration.beat.guard import guard
@@ -134,8 +135,9 @@ def test_a_scheduler_that_ticks_by_itself_is_refused():
 
 
 @pytest.fixture
-def run(app):
+def run(app, monkeypatch):
     """Run a task as a worker does, with these headers."""
+    monkeypatch.setattr(module, "_outage", module._Outage())
     ran = []
 
     @app.task(bind=True, name="work", shared=False)
@@ -209,8 +211,32 @@ def test_what_beat_did_not_send_asks_nobody(run, server):
     assert commands(server.cli("INFO", "stats")) - commands(before) <= 1
 
 
-def test_without_an_arbiter_a_task_runs_and_that_is_logged(run, copies, server, caplog):
+# BEAT-03
+def test_a_restart_of_the_arbiter_is_waited_for(run, copies, server, caplog):
+    one, two = copies
+    server.arguments = ("--appendonly", "yes", "--appendfsync", "always")
+    server.cli("CONFIG", "SET", "appendonly", "yes")
+    wait_until(
+        lambda: "aof_rewrite_in_progress:0" in server.cli("INFO", "persistence"), 5, "all is kept"
+    )
+    assert run(two) == [two]
+    server.stop()
+    later = threading.Timer(0.7, server.start)
+    later.start()
+
+    assert run(one) == []
+    assert not any("runs unchecked" in record.message for record in caplog.records)
+    later.join()
+
+
+def test_without_an_arbiter_a_task_runs_and_that_is_logged_and_the_next_one_does_not_wait(
+    run, copies, server, caplog, monkeypatch
+):
+    monkeypatch.setattr(module, "PATIENCE", 0.5)
     server.kill()
 
     assert run(copies[0]) == [copies[0]]
     assert any("runs unchecked" in record.message for record in caplog.records)
+    begin = clock.monotonic()
+    assert run(copies[1]) == [copies[1]]
+    assert clock.monotonic() - begin < 0.5

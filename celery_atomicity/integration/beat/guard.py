@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
 from celery.utils.log import get_logger
 
+from celery_atomicity import clock
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.copies import HEADER, admits
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _GUARDED = "_atomicity_guarded"
+
+# How long a silent arbiter is waited for, from its first silence on, and between two questions.
+PATIENCE, PAUSE = 3.0, 0.2  # seconds
 
 
 def guard(app: Celery) -> None:
@@ -45,13 +50,48 @@ def _guard(cls: type[Task]) -> None:
     setattr(cls, _GUARDED, True)
 
 
+class _Outage:
+    """
+    Since when this process gets no answer from the arbiter.
+
+    A restart of it is waited for. What takes longer is not, by any task that comes: those that
+    were in the queue would hold up all others one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._never = threading.Event()
+
+    def ended(self) -> None:
+        """The arbiter answers."""
+        self._since = None
+
+    def wait(self) -> bool:
+        """Sleep a little; False if it has lasted too long for that."""
+        now = clock.monotonic()
+        if self._since is None:
+            self._since = now
+        if now - self._since > PATIENCE:
+            return False
+        clock.wait(self._never, PAUSE)
+        return True
+
+
+_outage = _Outage()
+
+
 def _check(task: Any, task_id: str, tick: dict[str, Any]) -> None:
-    try:
-        admitted = admits(Atomicity.of(task.app).clients, tick)
-    except Unavailable as error:
-        # Rather twice in the rare case that there are two, than not at all in the usual one.
-        logger.warning("Task %s[%s] runs unchecked: %s", task.name, task_id, error)
-        return
+    while True:
+        try:
+            admitted = admits(Atomicity.of(task.app).clients, tick)
+        except Unavailable as error:
+            if _outage.wait():
+                continue
+            # Rather twice in the rare case that there are two, than not at all in the usual one.
+            logger.warning("Task %s[%s] runs unchecked: %s", task.name, task_id, error)
+            return
+        _outage.ended()
+        break
     if not admitted:
         logger.info("Task %s[%s] is not run: another copy of it is.", task.name, task_id)
         raise Ignore
