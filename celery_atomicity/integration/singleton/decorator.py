@@ -66,7 +66,8 @@ def singleton_by(
             each other.
         on_conflict: ``"wait"`` holds the pool slot until the key is free, ``"retry"`` gives the
             slot back and asks again later, ``"skip"`` ends the task as SKIPPED, ``"raise"`` fails
-            it with LockTimeout.
+            it with LockTimeout. A copy of the holder's own message, delivered again while it runs,
+            asks again later in any case.
         wait: Seconds to wait for the key at most. None is without end for ``"wait"``, and not at
             all for the others.
         ttl: Seconds until the key is free if this worker dies; renewed while the task runs.
