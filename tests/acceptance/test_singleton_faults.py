@@ -16,6 +16,7 @@ from support.singleton_tasks import (
     hold_late,
     hold_late_or_raise,
     hold_late_or_skip,
+    hold_or_come_back,
     hold_or_raise,
     hold_or_skip,
     hold_until_lost,
@@ -140,6 +141,7 @@ class TestTheArbiterFails:
         arbiter.stop()
 
         waiting = hold.delay("a")  # published by the broker, which is another server
+        coming = hold_or_come_back.delay("b")
         with pytest.raises(LockTimeout, match="answered"):
             get(hold_or_skip.delay("a"))
         with pytest.raises(LockTimeout, match="answered"):
@@ -149,6 +151,7 @@ class TestTheArbiterFails:
         arbiter.start()
 
         assert get(waiting) > 0
+        assert get(coming) == 0  # retries
 
     def test_down_in_mid_run_for_longer_than_the_ttl(self, celery_setup, holder, arbiter):
         # LOCK-06, LOCK-07
