@@ -93,11 +93,13 @@ class TestFleet:
     def test_the_limit_does_not_grow_with_the_fleet(self, celery_setup, starts):
         # F49
         [first] = celery_setup.worker_cluster
-        for number in range(100):
+        for number in range(40):
             late.delay(number)
-        all_started(starts, 20)
+        all_started(starts, 10)
 
         celery_setup.spawn({"concurrency": 2}, {"pool": "threads", "concurrency": 2})
+        for number in range(40, 100):
+            late.delay(number)
         first.kill(signal="SIGTERM")
         entries = all_started(starts, 100)
 

@@ -108,7 +108,7 @@ class TestRates:
         for tenant in "abcd":
             times = [entry["at"] for entry in entries if entry["tenant"] == tenant]
             assert worst_excess(times, 4) <= 0
-        assert attained(at(entries), 10) >= 0.8
+        assert attained(at(entries), 10) >= 0.7  # of three seconds, in which two limits meet
 
     def test_other_tasks_are_not_held_up(self, celery_setup, starts):
         # F22
