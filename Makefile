@@ -44,6 +44,7 @@ examples: $(VENV)/.demo
 	@$(BIN)/python examples/fleet.py --short
 
 soak: $(VENV)/.dev
+	$(BIN)/python tests/simulation/soak.py --histories 1000000
 	$(BIN)/python -m pytest -m soak
 
 bench: $(VENV)/.dev
