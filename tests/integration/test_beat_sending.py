@@ -47,8 +47,13 @@ def queue(app, server):
 
 
 @pytest.fixture
-def ledger(app, group):
-    return Ledger(Atomicity.of(app).clients, group)
+def ledger_of(group):
+    return lambda app: Ledger(Atomicity.of(app).clients, group)
+
+
+@pytest.fixture
+def ledger(app, ledger_of):
+    return ledger_of(app)
 
 
 @pytest.fixture
@@ -499,6 +504,24 @@ def test_a_publish_that_raises_leaves_the_tick_open(apart, clock):
     assert none == []
     assert seconds(apart.messages) == [10] * 5
     assert ran(apart.app, apart.messages) == apart.messages
+
+
+# BEAT-02, BEAT-08
+def test_what_found_no_broker_is_one_late_tick_and_no_doubt(apart, clock, ledger_of):
+    apart.begin(clock, a=every(10))
+    apart.way.cut()
+    clock.forward(10)
+    apart.scheduler.tick()
+    apart.scheduler.tick()
+    opened = ledger_of(apart.app).record("a").open
+
+    clock.forward(25)
+    apart.way.heal()
+    apart.until(1)
+    apart.driver.run(10)
+
+    assert opened == ()
+    assert seconds(apart.messages + apart.queue.take()) == [10, 40]
 
 
 # BEAT-03, BEAT-08
