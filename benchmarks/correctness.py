@@ -29,8 +29,8 @@ HOME = ROOT / "build" / "peers"
 PACKAGES = ["celery-atomicity", "celery-singleton", "celery-once", "celery-heimdall", "recipe"]
 MODULES = ["celery_singleton", "celery_once", "celery_heimdall", "celery_atomicity"]
 
-SOON = 1.5  # seconds; the expiry is twice as long
-PATIENCE = 10.0
+SOON = 2.5  # seconds; less than half of the expiry
+PATIENCE = 20.0
 
 
 def main():
@@ -179,9 +179,11 @@ def one_at_a_time(world, key, right="one at a time", **options):
 
 
 def retries(world, key):
-    result = world.publish(key, retries=3)
-    runs = len(world.starts(key, 4, timeout=6))
-    return runs == 4, f"{runs} of 4 runs, {world.state(result)}"
+    """Five tasks, since it is a race in some packages: the one that ran the fewest times counts."""
+    results = {f"{key}-{n}": world.publish(f"{key}-{n}", retries=3) for n in range(5)}
+    fewest = min(results, key=lambda each: len(world.starts(each, 4, timeout=4)))
+    runs = len(world.entries(fewest, "start"))
+    return runs == 4, f"{runs} of 4 runs, {world.state(results[fewest], timeout=4)}"
 
 
 def child_killed(world, key):
@@ -193,10 +195,12 @@ def child_killed(world, key):
 def worker_killed(world, key):
     _, start = world.running(key)
     parent = int(Path(f"/proc/{start['pid']}/stat").read_text().split()[3])
-    os.killpg(parent, signal.SIGKILL)
-    outcome = freed(world, key, within=world.expiry + SOON)
     [dead] = [worker for worker in world.workers if worker.pid == parent]
+    os.killpg(parent, signal.SIGKILL)
+    # The broker has to know as well: it would hand the next message to who is no more.
     dead.wait()
+    time.sleep(0.5)
+    outcome = freed(world, key, within=world.expiry + SOON)
     world.workers.remove(dead)
     world.workers.append(world.spawn())
     world.wait_for_workers()
@@ -204,13 +208,13 @@ def worker_killed(world, key):
 
 
 def hard_limit(world, key):
-    result, _ = world.running(key, time_limit=1)
+    result, _ = world.running(key, time_limit=2)
     world.state(result)
     return freed(world, key)
 
 
 def soft_limit(world, key):
-    result, _ = world.running(key, soft_time_limit=1)
+    result, _ = world.running(key, soft_time_limit=2)
     world.state(result)
     return freed(world, key)
 
@@ -238,9 +242,10 @@ def stopped(world, key):
     """The next one runs meanwhile; when the first goes on, it is told, and takes nothing away."""
     first, start = world.running(key, 1.0)
     os.kill(start["pid"], signal.SIGSTOP)
-    world.free_after(key, seconds=4.0)
+    world.free_after(key, seconds=5.0)
     os.kill(start["pid"], signal.SIGCONT)
     told = world.state(first) == "FAILURE"
+    time.sleep(0.5)  # what the first one's end does to the key comes after its result
     world.publish(key)
     time.sleep(1.0)
     apart, text = one_at_a_time(world, key, "the next one undisturbed", apart_from={first.id})
@@ -266,6 +271,7 @@ def restarted(world, key):
 def down_at_publish(world, key):
     world.locks.stop()
     result = world.publish(key)
+    time.sleep(3.0)
     world.locks.start()
     if isinstance(result, Exception):
         return False, f"the caller gets {type(result).__name__}"

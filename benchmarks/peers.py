@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from celery import Celery
 from redis import Redis
 
-EXPIRY = 3
+EXPIRY = 6  # seconds
 JOURNAL = "journal"
 NAME = "peers.work"
 PEER, BROKER, LOCKS = (os.environ[name] for name in ("PEER", "BROKER", "LOCKS"))
