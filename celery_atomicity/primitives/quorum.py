@@ -128,8 +128,7 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     granted = _granted(votes) >= majority(total)
     is_taken = first is not None and first.verdict is Verdict.TAKEN
     before_us = first is not None and (
-        first.verdict is Verdict.NOT_OUR_TURN
-        or (is_taken and not _is_same(first.holder, yielded))
+        first.verdict is Verdict.NOT_OUR_TURN or (is_taken and not _is_same(first.holder, yielded))
     )
     if granted and not before_us:
         fence = max(vote.fence for vote in said)

@@ -1,4 +1,4 @@
-"""What a server does with the scripts of locks: a model of each, held to the real ones by a test."""
+"""What a server does with the scripts of locks: models, held to the real ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Store:
             self.expires.pop(key, None)
 
 
-def acquire(store, now_us, keys, arguments, publish=None):
+def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR0912 - as the script
     lease, value, ttl, grace, ring, live = arguments
     now = now_us // 1000
     store.expire(now)
@@ -106,7 +106,7 @@ def acquire(store, now_us, keys, arguments, publish=None):
     last = int(data.get(keys[1], now_us))
     fence = max(last, since * 1000) + 1
     data[keys[1]] = str(fence)
-    for lock, line, seen in places:
+    for lock, _, seen in places:
         data[lock] = value
         store.expires[lock] = now + ttl
         store.remove(seen, lease, f"{lease}:ring")

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -202,9 +203,9 @@ class Soak:
         for server in self.servers:
             with contextlib.suppress(OSError):
                 for key in server.cli("KEYS", "atom:*", timeout=0.2):
-                    if key not in (keys.MARKER, keys.fence_key(GROUP)):
-                        if server.cli("PTTL", key, timeout=0.2) == -1:
-                            self.endless.add(key)
+                    stays = key in (keys.MARKER, keys.fence_key(GROUP))
+                    if not stays and server.cli("PTTL", key, timeout=0.2) == -1:
+                        self.endless.add(key)
 
     def close(self):
         for worker in self.workers:
@@ -217,9 +218,8 @@ class Soak:
             key for server in self.servers for key in server.cli("KEYS", "*") if key not in kept
         ]
 
-    def report(self):
-        """Figures, and what is wrong."""
-        complaints = []
+    def read(self):
+        """What the processes wrote: how often what, and for each lease when it was seen to live."""
         events = Counter()
         lives = {}
         for path in self.directory.glob("log-*"):
@@ -232,9 +232,15 @@ class Soak:
                         for name in names:
                             first, last = lives.get((name, fence), (at, at))
                             lives[name, fence] = (min(first, at), max(last, at))
+        return events, lives
+
+    def report(self):
+        """Figures, and what is wrong."""
+        complaints = []
+        events, lives = self.read()
         for name in "ab":
             spans = sorted((*span, fence) for (key, fence), span in lives.items() if key == name)
-            for (_, ended, fence), (began, _, later) in zip(spans, spans[1:], strict=False):
+            for (_, ended, fence), (began, _, later) in pairwise(spans):
                 if began < ended:
                     complaints.append(f"{name}: {later} lived from {began}, {fence} to {ended}")
                 if later <= fence:

@@ -1,0 +1,123 @@
+"""Virtual time in place of the clocks, and greenlets in place of threads, for the code of locks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from types import SimpleNamespace
+from unittest import mock
+
+from celery_atomicity import clock
+from celery_atomicity.primitives import acquisition, lease
+
+EPOCH = 1_700_000_000.0
+
+
+class _Threads:
+    """As much of *threading* as the keeper needs, in virtual time."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def Lock(self):
+        return _Lock(self.world)
+
+    def Condition(self, lock):
+        return _Condition(self.world, lock)
+
+    def Thread(self, target, args=(), name="", daemon=None):
+        world, process = self.world, self.world.current().process
+
+        class Thread:
+            def start(self):
+                self.task = world.spawn(process, target, *args)
+
+            def is_alive(self):
+                return not self.task.greenlet.dead
+
+        return Thread()
+
+
+class _Lock:
+    def __init__(self, world):
+        self.world, self.owner, self.queue = world, None, []
+
+    def __enter__(self):
+        while self.owner is not None and not self.world.over:
+            self.queue.append(self.world.current())
+            self.world.block(None)
+        self.owner = self.world.current()
+
+    def __exit__(self, *_):
+        self.owner = None
+        queue, self.queue = self.queue, []
+        for task in queue:
+            self.world.wake(task)
+
+
+class _Condition:
+    def __init__(self, world, lock):
+        self.world, self.lock, self.queue = world, lock, []
+
+    def wait(self, seconds=None):
+        self.queue.append(self.world.current())
+        self.lock.__exit__()
+        try:
+            self.world.block(seconds)
+        finally:
+            self.lock.__enter__()
+
+    def wait_for(self, predicate, seconds):
+        deadline = self.world.now + seconds
+        while not predicate() and self.world.now < deadline:
+            self.wait(deadline - self.world.now)
+        return predicate()
+
+    def notify_all(self):
+        queue, self.queue = self.queue, []
+        for task in queue:
+            self.world.wake(task)
+
+
+@contextlib.contextmanager
+def played(world):
+    """Put virtual time in place of the clocks, and greenlets in place of threads."""
+    likely, longest = world.history.stutter
+    dice = world.chance.random
+
+    def monotonic():
+        task = world.current()
+        if task is None:
+            return EPOCH + world.now
+        reading = task.process.clock()
+        if likely and not world.over and dice() < likely:
+            world.block(dice() * longest)
+        return reading
+
+    def wait(event, seconds):
+        if not event.is_set:
+            event.tasks.append(world.current())
+            world.block(seconds)
+        return event.is_set
+
+    fakes = SimpleNamespace(uniform=world.chance.uniform)
+    hexes = SimpleNamespace(token_hex=lambda n: f"{world.chance.getrandbits(n * 8):0{2 * n}x}")
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            mock.patch.multiple(
+                clock,
+                monotonic=monotonic,
+                wait=wait,
+                sleep=world.block,
+                wall=lambda: EPOCH,
+                utc=lambda _: "then",
+            ),
+            mock.patch.object(lease, "threading", _Threads(world)),
+            mock.patch.object(lease, "_every", set()),
+            mock.patch.object(acquisition, "random", fakes),
+            mock.patch.object(acquisition, "secrets", hexes),
+        ):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
