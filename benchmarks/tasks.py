@@ -118,7 +118,7 @@ def main():
 
 
 def print_machine(server):
-    import meter  # noqa: PLC0415 - a worker that loads this file has no use for it
+    import meter  # a worker that loads this file has no use for it
 
     meter.print_machine(server)
 

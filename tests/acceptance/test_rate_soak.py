@@ -137,6 +137,39 @@ def test_what_waits_neither_fills_a_worker_nor_holds_up_others(celery_setup, sta
     assert other < 0.5
 
 
+class TestCapped:
+    """A worker may hold so many tasks that wait, and no more."""
+
+    CAP = 10
+
+    @pytest.fixture
+    def workers(self):
+        return [{"concurrency": 2}]
+
+    @pytest.fixture
+    def conf(self):
+        return {"worker_eta_task_limit": self.CAP, "worker_prefetch_multiplier": 1}
+
+    def test_a_worker_holds_no_more_than_it_may(self, celery_setup, starts):
+        # RATE-07
+        count, held = 60, []
+        send(celery_setup, slow, count)
+
+        with Redis.from_url(celery_setup.app.conf.broker_url) as broker:
+
+            def done():
+                held.append(broker.hlen("unacked"))
+                return len(starts()) >= count
+
+            wait_until(done, 90, "all have run")
+
+        entries = starts()
+        print(f"{max(held)} held at most, {attained(at(entries), 4):.3f} of the rate")
+        assert max(held) <= self.CAP
+        assert Counter(entry["number"] for entry in entries) == Counter(range(count))
+        assert worst_excess(at(entries), 4) <= 0
+
+
 class TestAllAtOnce:
     """Workers are scaled from 2 to 6 to 3, one is killed, and the arbiter loses its data."""
 
