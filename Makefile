@@ -48,6 +48,7 @@ soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak
 
 bench: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --editable . --group bench
 	$(BIN)/python -m benchmarks
 
 clean:
