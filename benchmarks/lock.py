@@ -5,9 +5,9 @@ What a lock costs, beside bare round trips and beside other locks; and handing o
     python benchmarks/lock.py --pin       # client and server on one core: only work is counted
 
 A bare round trip is a raw socket that sends an EVALSHA of a trivial script and reads the answer;
-two are the least that taking and letting go can cost. All cases take turns, so that whatever else the
-machine does meets each of them; what counts is the ratio of the medians. pottery takes part where it
-is installed; it asks for an older redis-py than this package's tests run on.
+two are the least that taking and letting go can cost. All cases take turns, so that whatever else
+the machine does meets each of them; what counts is the ratio of the medians. pottery takes part
+where it is installed; it asks for an older redis-py than this package's tests run on.
 """
 
 from __future__ import annotations
