@@ -45,9 +45,9 @@ local function load(i)
   local at = 7 * i - 4
   local it = {
     rate = tonumber(ARGV[at]), burst = tonumber(ARGV[at + 1]), cost = tonumber(ARGV[at + 2]),
-    token = (string.gsub(ARGV[at + 3], "%*$", "")), patience = tonumber(ARGV[at + 4]),
-    longest = tonumber(ARGV[at + 5]),
-    s = 0, e = 0, p = 0, born = text(now),
+    token = (string.gsub(ARGV[at + 3], "%*$", "")), again = string.sub(ARGV[at + 3], -1) == '*',
+    patience = tonumber(ARGV[at + 4]), longest = tonumber(ARGV[at + 5]),
+    i = i, s = 0, e = 0, p = 0, born = text(now),
   }
   local was, born = recall(KEYS[i])
   if was then
@@ -98,39 +98,35 @@ if held > 0 then
   return answer(1, held, 1)
 end
 
-local start, slowest, worst, longest = 0, 1, 0, 0
-for i, it in ipairs(limits) do
-  local ms, place = start_of(it), place_of(it)
-  it.fresh, it.start = it.token == '' and (back or ms == place), ms
-  if not back and ms > it.patience then ms = place end
-  if ms > start then start, slowest = ms, i end
-  if ms > it.patience and ms > longest then worst, longest = i, ms end
+local keeps, slowest, worst, last = back, nil, nil, nil
+for _, it in ipairs(limits) do
+  it.start, it.place = start_of(it), place_of(it)
+  it.wait = (back or it.start <= it.patience) and it.start or it.place
+  keeps = keeps and not it.again
+  if not slowest or it.wait > slowest.wait then slowest = it end
+  if it.wait > it.patience and not (worst and worst.wait >= it.wait) then worst = it end
+  if not last or it.place > last.place then last = it end
 end
-local idle, once = 0, back
-for i, it in ipairs(limits) do
-  idle = math.max(idle, (start - it.start) * it.rate / it.cost)
-  once = once and string.sub(ARGV[7 * i - 1], -1) ~= '*'
-end
-if worst == 0 and once and idle > 0.5 and start <= limits[slowest].longest then
-  return answer(3, start, slowest)
-end
-if worst == 0 then
+
+if not worst then
+  local when, idle = slowest.wait, 0
   for _, it in ipairs(limits) do
-    it.s = math.max(0, it.s - it.rate * (start - it.e)) + it.cost
-    it.e = start
-    it.p = math.max(it.s + it.rate * it.e, it.fresh and it.p + it.cost or it.p)
+    idle = math.max(idle, (when - it.start) * it.rate / it.cost)
   end
-  return answer(1, start, 0)
+  if keeps and idle > 0.5 and when <= slowest.longest then return answer(3, when, slowest.i) end
+  for _, it in ipairs(limits) do
+    local fresh = it.token == '' and (back or it.start == it.place)
+    it.s = math.max(0, it.s - it.rate * (when - it.e)) + it.cost
+    it.e = when
+    it.p = math.max(it.s + it.rate * it.e, fresh and it.p + it.cost or it.p)
+  end
+  return answer(1, when, 0)
 end
-local it = limits[worst]
-if it.token ~= '' and once and longest <= math.min(it.longest, it.cost / it.rate) then
-  return answer(3, longest, worst)
+
+local next_to_start = worst.cost / worst.rate
+if keeps and worst.token ~= '' and worst.wait <= math.min(worst.longest, next_to_start) then
+  return answer(3, worst.wait, worst.i)
 end
-worst, longest = 1, -1
-for i, it in ipairs(limits) do
-  local ms = place_of(it)
-  if ms > longest then worst, longest = i, ms end
-end
-if longest > limits[worst].longest then return answer(0, longest, worst) end
-limits[worst].p = limits[worst].p + limits[worst].cost
-return answer(2, longest, worst)
+if last.place > last.longest then return answer(0, last.place, last.i) end
+last.p = last.p + last.cost
+return answer(2, last.place, last.i)

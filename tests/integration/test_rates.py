@@ -18,8 +18,8 @@ from celery_atomicity.settings import Settings
 SLOW = 1 / 3600  # a unit an hour: nothing drains while a test runs
 
 
-def clients_of(server):
-    return Clients(Settings.read({"atomicity_redis": server.url}, {}))
+def clients_of(server, **settings):
+    return Clients(Settings.read({"atomicity_redis": server.url, **settings}, {}))
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_two_hundred_at_once_are_let_through_exactly_to_the_burst(server, group)
     barrier = threading.Barrier(20)
 
     def run():
-        clients = clients_of(server)
+        clients = clients_of(server, atomicity_timeout=20)  # twenty threads may be a crowd
         rates = Rates(clients, group)
         barrier.wait()
         answers.extend([ask(rates, limit).kind for _ in range(10)])
