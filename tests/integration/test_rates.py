@@ -176,6 +176,16 @@ def test_two_hundred_at_once_are_let_through_exactly_to_the_burst(server, group)
     assert len(answers) == 200
 
 
+def test_of_limits_the_last_used_ones_are_remembered(rates, monkeypatch):
+    # RATE-06: to look for what may be forgotten takes no longer the more there are
+    monkeypatch.setattr("celery_atomicity.primitives.rates._MEMORY", 3)
+
+    for key in "abcad":
+        ask(rates, Limit(key, SLOW, burst=9))
+
+    assert list(rates._seen) == ["c", "a", "d"]
+
+
 def test_who_is_refused_is_neither_charged_nor_remembered(server, rates, name):
     # F51
     limit = Limit("acme", SLOW)
