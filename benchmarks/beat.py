@@ -3,10 +3,11 @@ What a tick costs, beside Celery's own scheduler.
 
     python benchmarks/beat.py
 
-100 entries, all due in every round, and then none; 10,000 of which 250 are due; then one entry of 1,024 slots,
-all due, beside as many entries of Celery's own. Rounds of the schedulers alternate; both publish to
-the same Redis, where ours keeps its ledger too. What is compared is the processor time and the time
-that passed, of this one process, as ratios of medians. The clock is moved by hand: nobody waits.
+100 entries, all due in every round, and then none; 10,000 of which 250 are due; then one entry of
+1,024 slots, all due, beside as many entries of Celery's own. Rounds of the schedulers alternate;
+both publish to the same Redis, where ours keeps its ledger too. What is compared is the processor
+time and the time that passed, of this one process, as ratios of medians. The clock is moved by
+hand: nobody waits.
 
 Celery compares all entries with those before at each tick, of which each sends one message. So its
 cost a message grows with their number, and 10,000 at once are minutes.
