@@ -49,13 +49,11 @@ class Script:
     Args:
         name: The file's name without ``.lua``.
         late: Do it even then, and after an outage, since it is right at any later time.
-        whole: Always send the source, so that what is sent next comes after it in any case.
     """
 
-    def __init__(self, name: str, *, late: bool = False, whole: bool = False) -> None:
+    def __init__(self, name: str, *, late: bool = False) -> None:
         self.name = name
         self._late = late
-        self._whole = whole
         self.source = _source(name)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self._by_hash = pack_all(("EVALSHA", self.sha))
@@ -71,8 +69,6 @@ class Script:
                 return pack(("SCRIPT", "LOAD", self.source))
             return b"*%d\r\n%b%b" % (count + 3, self._in_full, rest)
 
-        if self._whole:
-            return Command(in_full(False), is_owed=self._late)
         return Command(b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest), in_full, self._late)
 
     def __repr__(self) -> str:

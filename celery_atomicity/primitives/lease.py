@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
-from celery_atomicity.connection import Script
 from celery_atomicity.errors import LeaseLost, NotConfigured, Unavailable
 from celery_atomicity.primitives import estate, quorum
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from celery_atomicity.primitives.holding import Holding
 
 logger = logging.getLogger(__name__)
-
-# A release that nobody waits for: what is asked next must not overtake it on a server that does not
-# know the script.
-RELEASE_FIRST = Script("release", late=True, whole=True)
 
 # A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
 # rounds: waking it costs the next acquisition a thread switch.
@@ -333,8 +328,6 @@ def let_go(
     """
     needed = quorum.majority(clients.count)
     calls = [first or call, *[call] * (clients.count - 1)]
-    if at_once:
-        calls = [(RELEASE_FIRST, places, arguments) for _, places, arguments in calls]
 
     def answered(replies: Sequence[Reply | None]) -> int:
         return sum(reply is not None and isinstance(reply.value, int) for reply in replies)

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
@@ -14,6 +14,7 @@ from support.lock_process import Holder
 from celery_atomicity import AlreadyHeld, LeaseLost, LockTimeout, NotConfigured, clock, keys
 from celery_atomicity.connection import Clients
 from celery_atomicity.primitives import quorum
+from celery_atomicity.primitives.acquisition import ACQUIRE, Acquisition
 from celery_atomicity.primitives.lease import Keeper
 from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.settings import Settings
@@ -110,10 +111,21 @@ def site(request, make_site):
 
 @pytest.fixture
 def background():
-    pool = ThreadPoolExecutor(200)
-    yield pool.submit
-    # A thread that a failed test left waiting must not hold up the run.
-    pool.shutdown(wait=False, cancel_futures=True)
+    """Run something aside; a thread that a failed test left waiting does not hold up the end."""
+
+    def submit(function, *args, **options):
+        future = Future()
+
+        def run():
+            try:
+                future.set_result(function(*args, **options))
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
+
+    return submit
 
 
 def now():
@@ -210,10 +222,12 @@ def test_only_its_holder_renews_and_releases(site):
         server.cli("DEL", site.key())
     second = two.acquire()
 
+    wait_until(lambda: first.lost, what="its renewal was refused")
     first.release()
 
     with pytest.raises(LockTimeout):
         one.acquire(wait=0)
+    threading.Event().wait(TTL)
     second.check()
     second.release()
 
@@ -263,7 +277,7 @@ def test_keys_in_other_orders_never_wait_for_each_other(site, background):
     assert site.leftovers() == []
 
 
-def test_asking_for_what_one_holds(site):
+def test_asking_for_what_one_holds(site, background):
     # LOCK-14
     process = site.process()
     with process.lock(("a", "b")), pytest.raises(AlreadyHeld, match="'b'"):
@@ -272,8 +286,8 @@ def test_asking_for_what_one_holds(site):
     with process.lock("a"):
         pass
     # Of another thread it is another holder, who waits.
-    with process.lock("a"), ThreadPoolExecutor(1) as pool, pytest.raises(LockTimeout):
-        pool.submit(process.acquire, "a", wait=0).result(10)
+    with process.lock("a"), pytest.raises(LockTimeout):
+        background(process.acquire, "a", wait=0).result(10)
 
 
 @pytest.mark.parametrize(
@@ -521,19 +535,18 @@ def test_who_held_without_the_first_is_waited_for_in_line(make_site, background)
     assert asked <= 24
 
 
-def test_a_first_address_that_missed_a_release_is_overruled(make_site):
+def test_a_first_address_that_missed_a_release_is_overruled(make_site, background):
     # LOCK-10
     site = make_site(3)
-    lease = site.process(proxied=True).acquire(ttl=20.0)
+    lease = site.process(proxied=True).acquire(ttl=30.0)
+    waiting = background(site.process().use, ttl=30.0)
+    site.wait_for_line(1)
     site.proxies[0].hang()
     lease.release()
     assert site.servers[0].cli("GET", site.key()) is not None
-    began = now()
 
-    site.process().acquire(wait=0).release()
-    site.process().acquire().release()
-
-    assert now() - began < 5
+    site.process().acquire(wait=0, ttl=30.0).release()  # who has just come
+    waiting.result(15)  # who stands in line
 
 
 # -- renewing -----------------------------------------------------------------------------------
@@ -846,12 +859,16 @@ def test_a_release_does_not_change_what_the_block_raised(site):
         fail()
 
 
-def test_a_release_that_was_missed_is_made_up_for(site):
+@pytest.mark.parametrize("known", [False, True], ids=["breaks", "is down"])
+def test_a_release_that_was_missed_is_made_up_for(site, known):
     # LOCK-17
     process = site.process(proxied=True)
     lease = process.acquire(ttl=30.0)
     for proxy in site.proxies:
         proxy.cut()
+    if known:
+        with pytest.raises(LockTimeout):
+            process.acquire("other", wait=0)
     lease.release()
     for proxy in site.proxies:
         proxy.heal()
@@ -942,28 +959,23 @@ def test_a_server_that_forgot_its_scripts(site, background):
     assert site.leftovers() == []
 
 
-def one_of(racing):
-    """A lease that one of *racing* has got and not let go."""
-    leases = [each.result() for each in racing if each.done()]
-    return next((lease for lease in leases if not lease._holding.released), None)
+def test_giving_back_on_a_server_that_forgot_the_script(make_site):
+    # LOCK-01: the release is served after the request that followed it, and must not undo it
+    site = make_site(1)
+    process = site.process()
+    terms = process.lock(ttl=20.0)._terms
+    asking = Acquisition(process.clients, process.locks._mailbox, terms)
+    assert asking._ask_all().outcome.granted
+    site.servers[0].cli("SCRIPT", "FLUSH")
+    site.servers[0].cli("SCRIPT", "LOAD", ACQUIRE.source)
 
+    asking._leftover = True
+    asking._give_back(stay=False)
+    assert asking._ask_all().outcome.granted
+    process.acquire("other").release()  # reads whatever else is answered
 
-def test_giving_back_on_servers_that_do_not_know_the_script_yet(make_site, background):
-    # LOCK-01: what is asked next must come after it
-    site = make_site(3)
-    for _ in range(6):
-        for server in site.servers:
-            server.cli("SCRIPT", "FLUSH")
-        processes = [site.process() for _ in range(4)]
-        racing = [background(process.acquire, ttl=20.0, wait=5) for process in processes]
-        served = 0
-        for _ in racing:
-            lease = wait_until(lambda: one_of(racing), what="one is served")  # noqa: B023
-            served += 1
-            held = [server.cli("GET", site.key()) or "" for server in site.servers]
-            assert sum(value.startswith(lease.id) for value in held) >= 2, held
-            lease.release()
-        assert served == 4
+    assert scripts(site.servers[0]) >= 4
+    assert site.servers[0].cli("GET", site.key()).startswith(asking.id)
 
 
 FAULTS = ("refuses", "frozen", "blackhole", "unresolvable")
@@ -1002,18 +1014,20 @@ def test_one_address_of_three_changes_nothing(make_site, fault, which, backgroun
     assert sum(times) < 2.0
 
 
-def test_a_slow_address_costs_no_time(make_site):
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_slow_address_costs_no_time(make_site, which):
     # LOCK-10
     site = make_site(3)
     process = site.process(proxied=True)
     process.acquire("warm").release()
-    for which in (0, 2):
-        site.proxies[which].delay(0.2)
+    site.proxies[which].delay(0.2)
+    times = []
+    for _ in range(20):
         began = now()
-        for _ in range(20):
-            process.acquire(ttl=20.0).release()
-        assert now() - began < 1.0
-        site.proxies[which].heal()
+        process.acquire(ttl=20.0).release()
+        times.append(now() - began)
+
+    assert sorted(times)[-2] < 0.15, times  # one may meet a busy machine
 
 
 def test_fifty_threads_share_the_connections(site, background):
