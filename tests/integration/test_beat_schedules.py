@@ -173,15 +173,16 @@ DAYS = [
     ("Pacific/Chatham", (2024, 9, 29)),
 ]
 CRONTABS = {
-    "hourly": crontab(minute=0),
-    "1:30": crontab(hour=1, minute=30),
-    "2:30": crontab(hour=2, minute=30),
-    "noon": crontab(hour=12, minute=0),
+    "hourly": {"minute": 0},
+    "1:30": {"hour": 1, "minute": 30},
+    "2:30": {"hour": 2, "minute": 30},
+    "noon": {"hour": 12, "minute": 0},
 }
 
 
 def schedule_of_crontabs():
-    return {name: {"task": "work", "schedule": spec} for name, spec in CRONTABS.items()}
+    # New ones each time: a crontab remembers the app whose scheduler has last looked at it.
+    return {name: {"task": "work", "schedule": crontab(**at)} for name, at in CRONTABS.items()}
 
 
 def told(messages):
