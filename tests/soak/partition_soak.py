@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -121,6 +122,12 @@ def complete(spans, moment, total=128):
     return len(set(owned))
 
 
+def settled_after(spans, moment):
+    """Seconds from *moment* until all slots have owners; None if they never have."""
+    candidates = sorted({moment, *(first for first, *_ in spans if first > moment)})
+    return next((one - moment for one in candidates if complete(spans, one) == 128), None)
+
+
 class Faults:
     """Breaks one thing after the other, and lets the group settle after each."""
 
@@ -182,7 +189,7 @@ def run(seconds, seed, tell=lambda _line: None):
         What was found: conflicts, moments at which a settled group was incomplete, and figures.
     """
     chance = random.Random(seed)
-    everyone, replicas, moments = [], [], []
+    everyone, replicas, moments, ends = [], [], [], []
     with tempfile.TemporaryDirectory() as directory, Server() as server:
 
         def spawn():
@@ -198,7 +205,10 @@ def run(seconds, seed, tell=lambda _line: None):
             time.sleep(2 + SETTLED)
             while time.monotonic() - began < seconds:
                 moments.append(time.clock_gettime(time.CLOCK_BOOTTIME))
+                # Whoever is killed next has written down what it owned until 20 ms before.
+                time.sleep(0.05)
                 faults.one()
+                ends.append(time.clock_gettime(time.CLOCK_BOOTTIME))
                 # A new process has to start first.
                 time.sleep(1.0 + SETTLED + 0.5)
                 tell(f"{time.monotonic() - began:5.0f} s  faults {faults.done}")
@@ -208,7 +218,12 @@ def run(seconds, seed, tell=lambda _line: None):
             for one in replicas:
                 one.end()
         spans = [(*span, number) for number, one in enumerate(everyone) for span in one.spans()]
+    waits = [wait for end in ends if (wait := settled_after(spans, end)) is not None]
     return {
+        "settled_after_intervals": {
+            "median": round(statistics.median(waits) / INTERVAL, 2),
+            "most": round(max(waits) / INTERVAL, 2),
+        },
         "conflicts": conflicts(spans),
         "incomplete": [moment for moment in moments if complete(spans, moment) != 128],
         "spans": len(spans),
