@@ -106,7 +106,7 @@ class Clients:
                 address ``a`` stands at ``a * how many + j``.
             decided: Asked after each reply, by whichever thread reads it; must not block.
             enough: The same, with less: such replies do if nothing better comes in a few
-                milliseconds, and at once if the first address is known to be slow.
+                milliseconds, and at once if an address is known to be slow.
 
         Raises:
             NotConfigured: There is no address.
@@ -118,8 +118,10 @@ class Clients:
         else:
             exchange.connect_aside(self.count // 2 + 1)
         width = len(calls[0])
-        if enough is not None and first.is_late(clock.monotonic()):
-            decided = enough
+        if enough is not None:
+            now = clock.monotonic()
+            if any(server.is_late(now) for server in exchange.servers):
+                decided = enough
         question = Question(self.count * width, decided, exchange.timeout, enough)
         for address, (server, its) in enumerate(zip(exchange.servers, calls, strict=True)):
             commands = [script.command(keys, arguments) for script, keys, arguments in its]

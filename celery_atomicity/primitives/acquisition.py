@@ -26,8 +26,8 @@ ACQUIRE = Script("acquire")
 RAISE = Script("raise")
 
 # A waiter shows up at least this often, in seconds; a server passes over one it has not seen for
-# four times as long.
-REFRESH = 1.0
+# about three times as long.
+REFRESH = 1.25
 
 # Pauses between attempts that nobody can ring us for (no line, a split vote), in seconds, each a
 # random one of up to twice the last.
@@ -66,6 +66,7 @@ class Acquisition:
         self._value = ""
         self._ring: threading.Event | None = None
         self._leftover = False
+        self._took = False
         self._races = 0
         self._refusals = 0
         self._insists = False
@@ -147,7 +148,7 @@ class Acquisition:
 
     def _ask_first(self) -> _Answers | None:
         """Whether it is our turn, from the address that keeps the line; None if it is silent."""
-        self._leftover = True
+        self._leftover = self._took = True
         sent = clock.monotonic()
         try:
             reply = self._clients.ask(*self._call(self._mailbox.channel))
@@ -164,9 +165,10 @@ class Acquisition:
             [[self._call("")]] * self._clients.count, decided=_is_decided, enough=_is_enough
         )
         answers = _Answers(replies, sent, self._yielded)
-        self._leftover = self._ring is not None or any(
+        self._took = any(
             vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
         )
+        self._leftover = self._took or self._ring is not None
         return answers
 
     def _grant(self, answers: _Answers) -> Holding | None:
@@ -259,12 +261,13 @@ class Acquisition:
 
     def _give_back(self, *, stay: bool) -> None:
         """Release what was taken, without waiting: whatever is asked next comes after it."""
-        if self._leftover:
+        if self._took:
             call = release_call(self._terms, self.id, number=self._number)
             ring = self._mailbox.channel if stay and self._ring is not None else ""
             first = release_call(self._terms, self.id, number=self._number, ring=ring)
             let_go(self._clients, call, first=first, at_once=True)
-            self._leftover = False
+            self._took = False
+            self._leftover = self._ring is not None
 
     def _clean_up(self, *, granted: bool) -> None:
         if self._ring is not None:

@@ -95,7 +95,8 @@ def is_decided(votes: Sequence[Vote | None], missing: int, *, hears_first: bool)
     """
     Whether further answers cannot change what an attempt comes to.
 
-    The first address knows who came before us, which matters more than a majority of the others.
+    The first address knows who came before us, which matters more than a majority of the others;
+    and what is refused by all has not to be given back.
 
     Args:
         votes: As for *is_enough*.
@@ -105,7 +106,7 @@ def is_decided(votes: Sequence[Vote | None], missing: int, *, hears_first: bool)
     first = votes[0]
     if first is not None and first.verdict is Verdict.NOT_OUR_TURN:
         return True
-    return hears_first and is_enough(votes, missing)
+    return hears_first and (not missing or _granted(votes) >= majority(len(votes)))
 
 
 def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:

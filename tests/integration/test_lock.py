@@ -20,7 +20,7 @@ from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.settings import Settings
 from celery_atomicity.testing import free_port, wait_until
 
-TTL = 0.9
+TTL = 0.6
 
 
 class Process:
@@ -160,7 +160,7 @@ def test_one_holds_and_the_other_does_not(site):
     assert first.id != second.id
     assert second.fence > first.fence
     second.release()
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_what_a_timeout_says(site):
@@ -258,7 +258,7 @@ def test_several_keys_all_or_none(site):
 
     lease.release()
     two.acquire(("a", "b", "c"), wait=0).release()
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_keys_in_other_orders_never_wait_for_each_other(site, background):
@@ -274,7 +274,7 @@ def test_keys_in_other_orders_never_wait_for_each_other(site, background):
 
     for each in running:
         each.result(30)
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_asking_for_what_one_holds(site, background):
@@ -343,27 +343,25 @@ def test_first_come_first_served(site, background):
     for each in waiting:
         each.result(10)
     assert served == [0, 1, 2, 3, 4]
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_the_next_is_woken_and_does_not_poll(site, background):
     # LOCK-04
-    lease = site.process().acquire(ttl=5.0)
-    waiter = site.process()
-    waiting = background(waiter.acquire, ttl=5.0)
-    wait_until(site.in_line, what="it stands in line")
-    before = [scripts(server) for server in site.servers]
-    threading.Event().wait(2.1)
+    lease = site.process().acquire(ttl=30.0)
+    waiting = background(site.process().acquire, ttl=5.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)  # until it has settled there
+    before, began = [scripts(server) for server in site.servers], now()
+    threading.Event().wait(3.0)
 
-    # The holder's renewal is one of them.
-    asked = scripts(site.servers[0]) - before[0]
-    others = [scripts(server) - told for server, told in zip(site.servers, before, strict=True)]
+    asked = [scripts(server) - told for server, told in zip(site.servers, before, strict=True)]
+    seconds = now() - began
     let_go = now()
     lease.release()
     mine = waiting.result(10)
 
-    assert asked <= 2.1 + 2
-    assert max(others) <= asked
+    assert max(asked) <= seconds + 1
     # Far less than the second after which it would have asked by itself.
     assert now() - let_go < 0.5
     mine.release()
@@ -387,7 +385,7 @@ def test_waiting_for_a_ring_takes_one_connection_a_process(site, background):
 def test_waiters_that_gave_up_are_passed_over(site, background):
     # LOCK-04
     lease = site.process().acquire(ttl=5.0)
-    impatient = background(site.process().acquire, ttl=5.0, wait=0.4)
+    impatient = background(site.process().acquire, ttl=5.0, wait=1.2)
     wait_until(site.in_line, what="it stands in line")
     patient = background(site.process().acquire, ttl=5.0)
     wait_until(lambda: site.in_line() == 2, what="both stand in line")
@@ -399,7 +397,7 @@ def test_waiters_that_gave_up_are_passed_over(site, background):
     patient.result(10).release()
 
     assert now() - let_go < 0.5
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_dead_waiters_are_passed_over_at_once(site, background):
@@ -421,7 +419,7 @@ def test_dead_waiters_are_passed_over_at_once(site, background):
     waiting.result(10).release()
 
     assert now() - let_go < 0.5
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_a_frozen_waiter_holds_nobody_up_for_long(make_site, background):
@@ -601,7 +599,7 @@ def test_renewals_go_on_after_a_reconnect(site):
 
     lease.check()
     lease.release()
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_a_lease_that_cannot_be_renewed_is_lost_in_time(site, background):
@@ -627,7 +625,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_in_time(site, background):
     assert len(told) == 1
     assert told[0].keys == ("a",)
     lease.release()
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_a_key_deleted_by_hand_is_told_and_not_given_back(site):
@@ -893,7 +891,7 @@ def test_releasing_on_a_server_that_is_out_of_memory(make_site):
     lease.release()
     short.release()
 
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
     with pytest.raises(LockTimeout):
         two.acquire(wait=0)
     site.servers[0].cli("CONFIG", "SET", "maxmemory", "0")
@@ -956,7 +954,7 @@ def test_a_server_that_forgot_its_scripts(site, background):
     lease.check()
     lease.release()
     waiting.result(10).release()
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_giving_back_on_a_server_that_forgot_the_script(make_site):
@@ -969,7 +967,7 @@ def test_giving_back_on_a_server_that_forgot_the_script(make_site):
     site.servers[0].cli("SCRIPT", "FLUSH")
     site.servers[0].cli("SCRIPT", "LOAD", ACQUIRE.source)
 
-    asking._leftover = True
+    asking._took = True
     asking._give_back(stay=False)
     assert asking._ask_all().outcome.granted
     process.acquire("other").release()  # reads whatever else is answered
@@ -1044,7 +1042,7 @@ def test_fifty_threads_share_the_connections(site, background):
 
     for server in site.servers:
         assert server.cli("CLIENT", "LIST").count("name=atomicity-") <= 2
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 def test_fifty_race_for_one_key(site, background):
@@ -1068,7 +1066,7 @@ def test_fifty_race_for_one_key(site, background):
     assert max(worst) == 1
     assert fences == sorted(set(fences))
     assert now() - began < 15
-    assert site.leftovers() == []
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
 
 
 # -- restarts -----------------------------------------------------------------------------------

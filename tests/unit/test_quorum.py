@@ -140,7 +140,11 @@ class TestDeciding:
     )
     def test_enough(self, votes, missing, enough):
         assert is_enough(votes, missing) is enough
-        assert is_decided(votes, missing, hears_first=True) is enough
+
+    def test_a_majority_decides_and_a_refusal_by_all(self):
+        assert is_decided([YES, YES, None], 1, hears_first=True)
+        assert not is_decided([NO, NO, None], 1, hears_first=True)  # the third may have granted
+        assert is_decided([NO, NO, None], 0, hears_first=True)
 
     def test_the_first_address_is_heard(self):  # LOCK-04
         assert not is_decided([None, YES, YES], 1, hears_first=False)
