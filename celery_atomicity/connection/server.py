@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -203,7 +203,8 @@ class Server:
             connection = self._connection()
             connection.connect()
             run, sits_out = self._arrive(connection)
-        except (RedisError, OSError, ValueError, UnicodeError) as error:
+        except Exception as error:
+            # Whatever goes wrong in a client library on the way to a server is an outage to us.
             if connection is not None:
                 connection.disconnect()
             raise ConnectionError(_explain(error)) from error

@@ -232,9 +232,12 @@ class Partition:
             return
         try:
             answer = self._register()
-        except Unavailable as error:
+        except Exception as error:
+            if not isinstance(error, Unavailable):
+                # Only a listener ends the loop; what nobody foresaw is tried again, and seen.
+                logger.exception("Group %s: registering failed; it is tried again", self.group)
             membership.failed(clock.monotonic())
-            self._state = replace(self._state, error=str(error))
+            self._state = replace(self._state, error=str(error) or type(error).__name__)
             return
         membership.registered(answer)
         self._registered_at = answer.received

@@ -202,6 +202,21 @@ def test_a_listener_that_raises_ends_the_loop(replicas, server, caplog):  # PART
     settles([other])
 
 
+def test_what_nobody_foresaw_does_not_end_the_loop(replicas, server, monkeypatch):
+    [one] = replicas(server.url)
+    settles([one])
+
+    def fails(*_arguments):
+        raise LookupError("unknown encoding: idna")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one._clients, "ask", fails)
+        wait_until(lambda: "idna" in one.state().error, what="it is seen")
+        assert one.state().open
+
+    settles([one])
+
+
 def test_a_listener_that_raises_as_it_is_added_is_the_callers_error(replicas, server):
     [one] = replicas(server.url)
 
