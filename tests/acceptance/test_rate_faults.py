@@ -37,7 +37,8 @@ def celery_setup(on_fleet):
 
 
 def numbers(entries):
-    return {entry["number"] for entry in entries}
+    # Tests of a class share a cluster, and with it what an earlier one has left in the queue.
+    return {entry["number"] for entry in entries if "number" in entry}
 
 
 class TestWorkers:
