@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from celery_atomicity.connection import Clients
-from celery_atomicity.primitives.lease import Keeper
+from celery_atomicity.primitives.keeper import Keeper
 from celery_atomicity.primitives.lock import Lock, Locks
 from celery_atomicity.primitives.meter import Meter
 from celery_atomicity.primitives.partition import Partition, PartitionState

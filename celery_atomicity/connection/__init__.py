@@ -3,7 +3,8 @@ One set of clients per process, and the only place that knows redis-py.
 
     script    a decision's source, packed for the wire
     resp      commands to bytes, bytes to answers
-    server    one address: connecting, its outages, its one socket
+    link      a connected socket, and who waits for an answer on it
+    server    one address: connecting, its outages
     question  one question and its answers as they come
     exchange  questions out, answers in, for all threads of the process
     clients   asking one address, or all of them at once

@@ -26,7 +26,7 @@ from celery_atomicity.connection.server import Server
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from celery_atomicity.connection.server import Link, Receiver
+    from celery_atomicity.connection.link import Link, Receiver
     from celery_atomicity.settings import Settings
 
 # How long the others are waited for when a majority is connected, in seconds, if nothing is known

@@ -10,13 +10,14 @@ import weakref
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
+from celery_atomicity.connection.link import CHUNK
 from celery_atomicity.connection.resp import INCOMPLETE, new_reader, pack
-from celery_atomicity.connection.server import CHUNK, Server
+from celery_atomicity.connection.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from celery_atomicity.connection.server import Link
+    from celery_atomicity.connection.link import Link
     from celery_atomicity.settings import Settings
 
 logger = logging.getLogger(__name__)

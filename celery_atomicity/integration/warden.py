@@ -15,7 +15,7 @@ from celery.signals import worker_shutdown
 
 from celery_atomicity import clock
 from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.primitives import estate, lease
+from celery_atomicity.primitives import estate, keeper
 
 if TYPE_CHECKING:
     from celery_atomicity.connection import Clients
@@ -97,7 +97,7 @@ class Warden:
 
     def _release(self, one: Legacy) -> None:
         self._seen_to[one.id] = None
-        if lease.let_go(self._clients, one.release()):
+        if keeper.let_go(self._clients, one.release()):
             logger.info(
                 "Process %d is gone; what it held is free: %s",
                 one.pid,

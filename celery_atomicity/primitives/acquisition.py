@@ -11,7 +11,8 @@ from celery_atomicity.connection import ErrorReply, Script
 from celery_atomicity.errors import LockTimeout, Unavailable
 from celery_atomicity.primitives import estate, quorum
 from celery_atomicity.primitives.holding import LIVE_MS, Holding, release_call
-from celery_atomicity.primitives.lease import let_go, shown
+from celery_atomicity.primitives.keeper import let_go
+from celery_atomicity.primitives.lease import shown
 
 if TYPE_CHECKING:
     import threading

@@ -12,13 +12,14 @@ from celery_atomicity.connection.mailbox import Mailbox
 from celery_atomicity.errors import AlreadyHeld, LeaseLost
 from celery_atomicity.primitives.acquisition import Acquisition
 from celery_atomicity.primitives.holding import Terms
-from celery_atomicity.primitives.lease import Keeper, Lease, held, shown
+from celery_atomicity.primitives.lease import Lease, held, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from celery_atomicity.connection import Clients
+    from celery_atomicity.primitives.keeper import Keeper
 
 # A single lease may be shorter than the setting allows, for tests; seconds.
 SHORTEST_TTL, LONGEST_TTL = 0.1, 3600.0

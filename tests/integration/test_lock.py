@@ -15,7 +15,7 @@ from celery_atomicity import AlreadyHeld, LeaseLost, LockTimeout, NotConfigured,
 from celery_atomicity.connection import Clients
 from celery_atomicity.primitives import quorum
 from celery_atomicity.primitives.acquisition import ACQUIRE, Acquisition
-from celery_atomicity.primitives.lease import Keeper
+from celery_atomicity.primitives.keeper import Keeper
 from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.settings import Settings
 from celery_atomicity.testing import free_port, wait_until

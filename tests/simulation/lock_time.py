@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from celery_atomicity import clock
-from celery_atomicity.primitives import acquisition, lease
+from celery_atomicity.primitives import acquisition, keeper
 
 EPOCH = 1_700_000_000.0
 
@@ -113,8 +113,8 @@ def played(world):
                 wall=lambda: EPOCH,
                 utc=lambda _: "then",
             ),
-            mock.patch.object(lease, "threading", _Threads(world)),
-            mock.patch.object(lease, "_every", set()),
+            mock.patch.object(keeper, "threading", _Threads(world)),
+            mock.patch.object(keeper, "_every", set()),
             mock.patch.object(acquisition, "random", fakes),
             mock.patch.object(acquisition, "secrets", hexes),
         ):

@@ -18,7 +18,7 @@ import greenlet
 
 from celery_atomicity import keys
 from celery_atomicity.errors import LockTimeout
-from celery_atomicity.primitives import acquisition, holding, lease
+from celery_atomicity.primitives import acquisition, holding, keeper
 from celery_atomicity.settings import Settings
 from simulation.lock_network import USED, Clients, Mailbox, Server
 from simulation.lock_store import Store
@@ -181,7 +181,7 @@ class World:
         self.hub = greenlet.getcurrent()
         with played(self):
             for process in self.processes:
-                process.keeper = lease.Keeper(process.clients)
+                process.keeper = keeper.Keeper(process.clients)
                 self.spawn(process, self._live, process)
             for when, kind, who, size in self.history.events:
                 self.at(when, None, self._befall, kind, who, size)

@@ -1,0 +1,263 @@
+"""The thread that renews every lease of a process, and letting them go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from celery_atomicity import clock
+from celery_atomicity.errors import NotConfigured, Unavailable
+from celery_atomicity.primitives import estate, quorum
+from celery_atomicity.primitives.lease import Lease, held, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from celery_atomicity.connection import Call, Clients, Reply
+    from celery_atomicity.primitives.holding import Holding
+
+logger = logging.getLogger(__name__)
+
+# A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
+# rounds: waking it costs the next acquisition a thread switch.
+LOOK_AROUND = 1.0
+ROUNDS = 30
+
+
+class Keeper:
+    """
+    Renews every lease of this process, in one round trip per address for all that are due.
+
+    One thread, started with the first lease, which never keeps the process from ending. A child
+    starts with none, since what its parent holds is not its own.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self.start_anew()
+        _every.add(self)
+
+    def start_anew(self) -> None:
+        """Begin with no lease: at first, and after a fork."""
+        self._holdings: dict[str, Holding] = {}
+        self._leaving: dict[str, Holding] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
+        self._renewing: frozenset[str] = frozenset()
+
+    @property
+    def leases(self) -> list[Lease]:
+        """What this process holds."""
+        with self._lock:
+            return [Lease(self, holding) for holding in self._holdings.values()]
+
+    def keep(self, holding: Holding) -> Lease:
+        """Renew *holding* from now on."""
+        with self._lock:
+            self._holdings[holding.id] = holding
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="atomicity-keeper", daemon=True
+                )
+                self._thread.start()
+            elif holding.due < self._wakes_at:
+                self._changed.notify_all()
+        return Lease(self, holding)
+
+    def release(self, holding: Holding) -> None:
+        """Stop renewing *holding*, and let its keys go; nothing, if our parent process has it."""
+        if holding.inherited:
+            return
+        with self._lock:
+            if holding.released:
+                return
+            holding.released = True
+            self._leaving[holding.id] = holding
+            self._holdings.pop(holding.id, None)
+            # A renewal that is under way must not arrive after the release.
+            if holding.id in self._renewing:
+                self._changed.wait_for(
+                    lambda: holding.id not in self._renewing, self._clients.settings.timeout
+                )
+        stood = not holding.lost()
+        freed = self._let_go(holding)
+        if stood and not freed:
+            logger.warning(
+                "Group %s: %s could not be released on a majority of addresses; "
+                "it runs out within %.1f s",
+                holding.terms.group,
+                shown(holding.terms.keys),
+                holding.terms.ttl,
+                extra={"group": holding.terms.group, "keys": holding.terms.keys},
+            )
+
+    def abandon(self, lease_id: str) -> None:
+        """Let go what is kept under *lease_id*, or was about to be let go; usually nothing."""
+        holding = self._holdings.get(lease_id)
+        if holding is not None:
+            self.release(holding)
+        leaving = self._leaving.get(lease_id)
+        if leaving is not None:  # an exception from outside struck while it was let go
+            self._let_go(leaving)
+
+    def _let_go(self, holding: Holding) -> bool:
+        freed = let_go(self._clients, holding.release())
+        estate.strike(holding.id)
+        self._leaving.pop(holding.id, None)
+        return freed
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        idle = 0
+        while True:
+            with self._lock:
+                now = clock.monotonic()
+                due = min((one.due for one in self._holdings.values()), default=None)
+                idle = idle + 1 if due is None else 0
+                self._wakes_at = now + LOOK_AROUND if due is None else due
+                if due is None or due > now:
+                    # Somebody may hold nothing for days; then sleep until the next lease.
+                    asleep = idle > ROUNDS
+                    self._wakes_at = float("inf") if asleep else self._wakes_at
+                    self._changed.wait(None if asleep else self._wakes_at - now)
+                    continue
+                batch = [one for one in self._holdings.values() if one.goes_along(now)]
+                self._renewing = frozenset(one.id for one in batch)
+            try:
+                self._renew(batch)
+            except Exception:
+                # Nothing is known to raise here, and nothing may end the renewing of the others.
+                logger.exception("Renewing leases failed; it is tried again")
+                for one in batch:
+                    one.postpone(clock.monotonic())
+            finally:
+                with self._lock:
+                    self._renewing = frozenset()
+                    self._changed.notify_all()
+            for one in batch:
+                if one.released:
+                    # Its release may have given up waiting for us, and come first.
+                    let_go(self._clients, one.release(), at_once=True)
+
+    def _renew(self, batch: list[Holding]) -> None:
+        standing = [one for one in batch if not self._drop_if_lost(one)]
+        if not standing:
+            return
+        sent = clock.monotonic()
+        replies = self._ask(standing, put_back=False)
+        absent = []
+        for index, one in enumerate(standing):
+            answers = replies[index]
+            verdict = quorum.renewal([_standing(reply) for reply in answers])
+            if verdict:
+                one.renewed(sent, answers)
+                if any(_standing(reply) is quorum.Standing.GONE for reply in answers):
+                    absent.append(one)
+            elif verdict is False:
+                one.fail("its key was deleted, taken over or lost by the server")
+                self._drop_if_lost(one)
+            elif not self._drop_if_lost(one):
+                one.postpone(clock.monotonic())
+        if absent:
+            # A majority stands, so nobody else can be given these: make the others whole again.
+            self._ask(absent, put_back=True)
+
+    def _ask(self, batch: list[Holding], *, put_back: bool) -> list[list[Reply | None]]:
+        """The replies to the renewal of each of *batch*, in the order of the addresses."""
+        width, count = len(batch), self._clients.count
+        calls = [
+            [one.renewal(address, put_back=put_back) for one in batch] for address in range(count)
+        ]
+
+        def enough(replies: list[Reply | None]) -> bool:
+            return all(
+                quorum.renewal([_standing(reply) for reply in replies[index::width]]) is not None
+                for index in range(width)
+            )
+
+        # All are listened to that answer soon: on one of them the key may have to be put back.
+        replies = self._clients.ask_each(calls, decided=lambda _: False, enough=enough)
+        return [replies[index::width] for index in range(width)]
+
+    def _drop_if_lost(self, one: Holding) -> bool:
+        if not one.lost():
+            return False
+        with self._lock:
+            mine = self._holdings.pop(one.id, None) is not None
+        if mine and not one.told:
+            one.told = True
+            self._tell(one)
+        return True
+
+    def _tell(self, one: Holding) -> None:
+        logger.warning(
+            "Group %s: the lease of %s was lost: %s",
+            one.terms.group,
+            shown(one.terms.keys),
+            one.reason,
+            extra={"group": one.terms.group, "keys": one.terms.keys, "fence": one.fence},
+        )
+        if one.terms.on_lost is not None:
+            # In a thread of its own: it may take its time, or end the thread.
+            threading.Thread(
+                target=_call, args=(one.terms.on_lost, Lease(self, one)), daemon=True
+            ).start()
+
+
+def _call(on_lost: Callable[[Lease], None], lease: Lease) -> None:
+    try:
+        on_lost(lease)
+    except BaseException:
+        logger.exception("An on_lost callback raised")
+
+
+def _standing(reply: Reply | None) -> quorum.Standing | None:
+    if reply is None or not isinstance(reply.value, int):
+        return None
+    try:
+        return quorum.Standing(reply.value)
+    except ValueError:
+        return None
+
+
+def let_go(
+    clients: Clients, call: Call, *, first: Call | None = None, at_once: bool = False
+) -> bool:
+    """
+    Ask *call*, a release, of every address, *first* of the first; whether a majority has answered.
+
+    Waits for no more than that, and *at_once* for nothing: what is asked later comes after it.
+    """
+    needed = quorum.majority(clients.count)
+    calls = [first or call, *[call] * (clients.count - 1)]
+
+    def answered(replies: Sequence[Reply | None]) -> int:
+        return sum(reply is not None and isinstance(reply.value, int) for reply in replies)
+
+    try:
+        replies = clients.ask_each(
+            [[each] for each in calls],
+            decided=lambda replies: at_once or answered(replies) >= needed,
+        )
+    except (NotConfigured, Unavailable):
+        return False
+    return answered(replies) >= needed
+
+
+_every: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for keeper in list(_every):
+        keeper.start_anew()
+    held.set(())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
