@@ -8,7 +8,6 @@ from support import needs
 from support.proxy import Proxy
 from support.servers import KINDS
 
-from celery_atomicity.integration.tasks import promised
 from celery_atomicity.testing import Server
 
 
@@ -24,22 +23,16 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def _keep_tasks_apart():
     """
-    What Celery and we keep for the whole process does not outlive a test.
+    What Celery keeps for the whole process does not outlive a test.
 
     Tasks are shared with every app that is made later; a pool makes its process refuse to wait.
     """
-    before, promises = set(_state._on_app_finalizers), dict(promised._promises)
-    claims = set(promised._claims)
+    before = set(_state._on_app_finalizers)
     blocks, current = _state._task_join_will_block, _state._tls.current_app
     yield
     _state._set_task_join_will_block(blocks)
     _state._set_current_app(current)
-    if not _state._on_app_finalizers <= before:
-        _state._on_app_finalizers.intersection_update(before)
-        promised._promises.clear()
-        promised._promises.update(promises)
-        for task in set(promised._claims) - claims:
-            del promised._claims[task]
+    _state._on_app_finalizers.intersection_update(before)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

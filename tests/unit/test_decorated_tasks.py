@@ -1,8 +1,10 @@
 """Our decorators around every kind of task, in any order of stacking, without a server."""
 
 import functools
+import gc
 import inspect
 import types
+import weakref
 
 import pytest
 from celery import Celery, Task, current_task, shared_task
@@ -185,6 +187,23 @@ def test_shared_task_in_every_app(record, order):
         assert task.apply((3,)).get() == 6
 
     assert [note[2:] for note in record.notes] == [("eager", {"x": 2}), ("eager", {"x": 3})] * 2
+
+
+def test_nothing_is_kept_of_an_app_that_is_gone(record):
+    def make():
+        app = Celery("gone", broker="memory://", set_as_current=False)
+        function = types.FunctionType(double.__code__, globals(), "gone")
+        task = record()(app.task(shared=False, name="gone")(function))
+        app.finalize()
+        assert task.run(1, 0) == 2
+        app.close()
+        return [weakref.ref(kept) for kept in (app, app.tasks["gone"], function)]
+
+    gone = make()
+    record.functions.clear()
+    gc.collect()
+
+    assert [ref() for ref in gone] == [None] * 3
 
 
 def test_several_decorators_keep_their_order(app, record):
