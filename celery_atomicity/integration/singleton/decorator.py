@@ -69,7 +69,9 @@ def singleton_by(
             it with LockTimeout. A copy of the holder's own message, delivered again while it runs,
             asks again later in any case.
         wait: Seconds to wait for the key at most. None is without end for ``"wait"``, and not at
-            all for the others.
+            all for the others. What has no queue to come back from (a call, an eager one, a
+            broadcast) waits as long for ``"retry"``, without end for None, and then fails with
+            LockTimeout.
         ttl: Seconds until the key is free if this worker dies; renewed while the task runs.
             ``atomicity_lock_ttl`` by default.
         min_hold: Seconds for which the key stays taken from the start, even if the task ends
@@ -139,7 +141,9 @@ class Rules:
     def _conflict(
         self, execution: Execution, atom: Atom, keys: list[str], error: LockTimeout
     ) -> Any:
-        if self.on_conflict == "retry" or is_held_by_another_copy(execution, error):
+        if is_held_by_another_copy(execution, error) or (
+            self.on_conflict == "retry" and _can_come_again(execution)
+        ):
             return ask_again(execution, keys, error)
         # That nobody is known to hold it, since nobody could be asked, is no reason to drop work.
         if self.on_conflict != "skip" or error.unreachable:
@@ -157,11 +161,16 @@ class Rules:
 
     def patience(self, execution: Execution) -> float | None:
         """Seconds to wait for the key before it counts as a conflict; None without end."""
-        if self.on_conflict == "retry" and not (
-            execution.where == "worker" and may_be_given_back(execution.task)
-        ):
-            return None  # there is no queue to come back from: wait here instead
-        return self.wait if self.wait is not None or self.on_conflict == "wait" else 0.0
+        if self.wait is not None or self.on_conflict == "wait":
+            return self.wait
+        if self.on_conflict == "retry" and not _can_come_again(execution):
+            return None  # it waits here instead
+        return 0.0
+
+
+def _can_come_again(execution: Execution) -> bool:
+    """Whether there is a queue to give the task back to."""
+    return execution.where == "worker" and may_be_given_back(execution.task)
 
 
 def _atom(execution: Execution) -> Atom | None:
