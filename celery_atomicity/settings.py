@@ -25,6 +25,9 @@ SHORTEST_INTERVAL = 0.1
 SHORTEST_TTL, LONGEST_TTL = 1.0, 3600.0
 WIDEST_GAP = 0.5
 
+# The states that a skipped task may end in: one of its own, or one that every reader knows.
+SKIPPED_STATES = ("SKIPPED", "SUCCESS")
+
 _REDIS = "atomicity_redis"
 _OFF = "off"
 _UNSET = object()
@@ -45,6 +48,8 @@ class Settings:
         timeout: Seconds for connecting to one address, and for one command on it.
         restart_grace: Seconds for which a restarted server grants nothing; None: a lease's ttl.
         beat_grace: Seconds after which a missed tick is dropped; None: never.
+        skipped_state: What a skipped task ends in: ``SKIPPED``, or ``SUCCESS`` for readers of
+            results that know Celery's own states only.
 
     Raises:
         InvalidSetting: A value cannot work; the message names it, its setting and the remedy.
@@ -59,6 +64,7 @@ class Settings:
     timeout: float = TIMEOUT
     restart_grace: float | None = None
     beat_grace: float | None = None
+    skipped_state: str = SKIPPED_STATES[0]
 
     #: The names of the settings, without their prefix.
     NAMES: ClassVar = (
@@ -70,6 +76,7 @@ class Settings:
         "timeout",
         "restart_grace",
         "beat_grace",
+        "skipped_state",
     )
 
     def __post_init__(self) -> None:
@@ -83,6 +90,11 @@ class Settings:
             )
         _check_range("atomicity_lock_ttl", self.lock_ttl, SHORTEST_TTL, LONGEST_TTL)
         _check_range("atomicity_timeout", self.timeout, 0.001, 60.0)
+        if self.skipped_state not in SKIPPED_STATES:
+            raise InvalidSetting(
+                f"atomicity_skipped_state: {self.skipped_state!r} is neither SKIPPED nor SUCCESS; "
+                "SKIPPED suits all whose readers of results import celery_atomicity."
+            )
 
     @classmethod
     def read(
@@ -112,6 +124,7 @@ class Settings:
             timeout=values.seconds("atomicity_timeout", TIMEOUT),
             restart_grace=values.optional_seconds("atomicity_restart_grace"),
             beat_grace=values.optional_seconds("atomicity_beat_grace"),
+            skipped_state=str(values.get("atomicity_skipped_state", SKIPPED_STATES[0])),
         )
 
     @property

@@ -4,8 +4,11 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 from celery import Celery, chain, chord
@@ -25,6 +28,23 @@ from celery_atomicity.atom import arbiter_of
 from celery_atomicity.integration.logs import LeaseFilter
 from celery_atomicity.integration.warden import Warden
 from celery_atomicity.primitives.estate import Estate
+
+# Reads the results "success" and "skipped" of the backend at its argument.
+READER = """
+import sys
+from celery import Celery
+from celery.exceptions import TimeoutError
+
+app = Celery("reader", backend=sys.argv[1])
+print(app.AsyncResult("success").state, app.AsyncResult("success").get(timeout=30)["skipped"])
+try:
+    app.AsyncResult("skipped").get(timeout=0.3)
+except TimeoutError:
+    print("waits")
+import celery_atomicity
+result = app.AsyncResult("skipped")
+print(result.state, result.get(timeout=30)["skipped"])
+"""
 
 
 @pytest.fixture
@@ -136,12 +156,20 @@ class TestEagerAndDirect:
         assert skipped["skipped"] is True
         assert chained["skipped"] is True
 
-    def test_raise_and_wait(self, task, holding):
+    def test_raise(self, task, holding):
+        mine = task(scope="s", on_conflict="raise")
+
+        with holding("s:a", holder="somebody"), pytest.raises(LockTimeout, match="somebody"):
+            mine("a")
+
+    @pytest.mark.parametrize("on_conflict", ["wait", "retry"])
+    def test_waits_here_no_longer_than_it_is_told(self, task, holding, on_conflict):  # LOCK-03
+        mine = task(scope="s", on_conflict=on_conflict, wait=0.05)
+
         with holding("s:a", holder="somebody"):
-            with pytest.raises(LockTimeout, match="somebody"):
-                task(scope="s", on_conflict="raise")("a")
-            with pytest.raises(LockTimeout):
-                task(scope="s", wait=0.05)("a")
+            for call in (mine, lambda x: mine.delay(x).get()):
+                with pytest.raises(LockTimeout, match="somebody"):
+                    call("a")
 
     @pytest.mark.parametrize("on_conflict", ["wait", "retry"])
     def test_waits_here_for_what_a_worker_would_come_back_for(self, task, holding, on_conflict):
@@ -417,6 +445,32 @@ class TestInAWorker:
         app.conf.task_always_eager = False
         result = app.AsyncResult("skipped-1")
         assert (result.state, result.get()["key"]) == ("SKIPPED", "s:a")
+
+    def test_who_reads_a_skip_has_to_know_it_or_is_told_success(
+        self, app, task, holding, tmp_path, monkeypatch
+    ):
+        """A reader that never imported us waits for SKIPPED, until it does, and not for SUCCESS."""
+        monkeypatch.setattr(app, "_local", threading.local())  # of which the backend is one
+        app.conf.result_backend = f"file://{tmp_path}"
+        mine = task(scope="s", on_conflict="skip")
+        atomicity = Atomicity.of(app)
+        with holding("s:a"):
+            run_as_worker(mine, "a", id="skipped")
+            told = replace(atomicity.settings, skipped_state="SUCCESS")
+            monkeypatch.setattr(atomicity, "_settings", told)
+            run_as_worker(mine, "a", id="success")
+            eager = mine.apply(("a",))
+
+        done = subprocess.run(
+            [sys.executable, "-c", READER, app.conf.result_backend],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert eager.state == "SUCCESS"
+        assert done.stdout.split() == ["SUCCESS", "True", "waits", "SKIPPED", "True"], done.stderr
 
     def test_skip_stores_nothing_where_results_are_ignored(self, app, task, holding):
         mine = task(scope="s", on_conflict="skip")

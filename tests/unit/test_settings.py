@@ -49,6 +49,13 @@ def test_seconds_may_be_a_timedelta_or_text():
     assert settings.timeout == 0.5
 
 
+def test_the_state_of_what_is_skipped_is_one_of_two():
+    assert read().skipped_state == "SKIPPED"
+    assert read({}, {"ATOMICITY_SKIPPED_STATE": "SUCCESS"}).skipped_state == "SUCCESS"
+    with pytest.raises(InvalidSetting, match="atomicity_skipped_state: 'DONE'"):
+        read({"atomicity_skipped_state": "DONE"})
+
+
 def test_the_grace_is_the_ttl_unless_it_is_set():
     assert read({"atomicity_lock_ttl": 3}).grace == 3.0
     assert read({"atomicity_lock_ttl": 3, "atomicity_restart_grace": 0}).grace == 0.0

@@ -2,7 +2,8 @@
 The state SKIPPED, for a task that ended without having run, and what Celery has to know of it.
 
 A state that Celery does not know counts as unfinished: ``AsyncResult.get()`` would wait for ever.
-So it is added to the finished states, in every process that imports this. A skipped task is
+So it is added to the finished states, in every process that imports this; for the others there is
+``atomicity_skipped_state``. A skipped task is
 acknowledged, its callbacks are not called, the rest of its chain is skipped with it, and each chord
 that counts on any of these is told, so that it completes with the result of the skip in the place
 of the one that there is not.
@@ -19,6 +20,8 @@ from celery.app.task import Context
 from celery.backends.base import Backend, KeyValueStoreBackend
 from celery.exceptions import Ignore
 from celery.result import EagerResult
+
+from celery_atomicity.integration.app import Atomicity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,11 +40,13 @@ class Skip(Ignore):
 
     Attributes:
         result: What stands as the task's result.
+        state: What stands as its state.
     """
 
-    def __init__(self, result: dict[str, Any]) -> None:
+    def __init__(self, result: dict[str, Any], state: str) -> None:
         super().__init__(result)
         self.result = result
+        self.state = state
 
 
 def skip(execution: Execution, why: str, **facts: Any) -> dict[str, Any]:
@@ -68,27 +73,30 @@ def skip(execution: Execution, why: str, **facts: Any) -> dict[str, Any]:
     if request is None:
         return result
     task = execution.task
+    state = Atomicity.of(execution.app).settings.skipped_state
     if execution.where == "worker" or task.store_eager_result:
         ignored = vars(request).get("ignore_result")
         stored = not (task.ignore_result if ignored is None else ignored)
-        _finish(task.backend, request, result, stored=stored)
-    raise Skip(result)
+        _finish(task.backend, request, result, state, stored=stored)
+    raise Skip(result, state)
 
 
-def _finish(backend: Any, request: Any, result: dict[str, Any], *, stored: bool) -> None:
+def _finish(
+    backend: Any, request: Any, result: dict[str, Any], state: str, *, stored: bool
+) -> None:
     """Store the state, here and along the chain, and tell the chords."""
     if stored:
-        backend.store_result(request.id, result, SKIPPED, request=request)
+        backend.store_result(request.id, result, state, request=request)
     if request.chord:
-        backend.on_chord_part_return(request, SKIPPED, result)
+        backend.on_chord_part_return(request, state, result)
     for element in _all_of(request.chain or ()):
         options = element.get("options") or {}
         context = Context(dict(element))
         context.update(options, id=options.get("task_id"), group=options.get("group_id"))
         if stored and context.id is not None:
-            backend.store_result(context.id, result, SKIPPED, request=context)
+            backend.store_result(context.id, result, state, request=context)
         if options.get("chord"):
-            backend.on_chord_part_return(context, SKIPPED, result)
+            backend.on_chord_part_return(context, state, result)
 
 
 def _all_of(chain: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -115,7 +123,7 @@ class _EagerResult(EagerResult):
         name: str | None = None,
     ) -> None:
         if isinstance(ret_value, Skip):
-            ret_value, state, traceback = ret_value.result, SKIPPED, None
+            ret_value, state, traceback = ret_value.result, ret_value.state, None
         super().__init__(id, ret_value, state, traceback=traceback, name=name)
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
