@@ -5,7 +5,6 @@ from __future__ import annotations
 # Whoever looks up a host needs this codec. Loaded no sooner than that, it could be half loaded by
 # one thread when another one forks, and the child would have to do without it for good.
 import encodings.idna  # noqa: F401
-import logging
 import os
 import uuid
 from collections import deque
@@ -18,7 +17,8 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from celery_atomicity import keys
+from celery_atomicity import events, keys
+from celery_atomicity.connection import outages
 from celery_atomicity.connection.link import Link
 from celery_atomicity.connection.question import PATIENCE
 from celery_atomicity.connection.script import Script
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from celery_atomicity.address import Address
     from celery_atomicity.connection.script import Command
     from celery_atomicity.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 # Pauses between attempts to reach a server that is down, in seconds: fast after a restart, and
 # never so slow that a server's return goes unnoticed for long.
@@ -97,31 +95,14 @@ class Server:
         self.link = link
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
-        if self.error is not None:
-            logger.warning(
-                "The arbiter at %s answers again",
-                self.address,
-                extra={"address": str(self.address)},
-            )
+        outages.end(str(self.address), noticed=self.error is not None)
         self.error = None
         if link.sits_out > 0:
-            logger.warning(
-                "The arbiter at %s has just started or failed over and may have lost leases; "
-                "for %.1f s more it only renews those that are held",
-                self.address,
-                link.sits_out,
-                extra={"address": str(self.address), "seconds": link.sits_out},
-            )
+            events.arbiter_sits_out.tell(address=str(self.address), seconds=link.sits_out)
 
     def failed(self, error: Exception, now: float) -> None:
         """Note that the server did not serve; one warning an outage."""
-        if self.error is None:
-            logger.warning(
-                "The arbiter at %s does not answer: %s",
-                self.address,
-                error,
-                extra={"address": str(self.address)},
-            )
+        outages.note(str(self.address), error, first=self.error is None)
         self.error = error
         self._retry_at = now + self._pause
         self._pause = min(LONGEST_PAUSE, 2 * self._pause)

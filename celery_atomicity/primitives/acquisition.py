@@ -6,7 +6,7 @@ import random
 import secrets
 from typing import TYPE_CHECKING, cast
 
-from celery_atomicity import clock, keys
+from celery_atomicity import clock, events, keys
 from celery_atomicity.connection import ErrorReply, Script
 from celery_atomicity.errors import LockTimeout, Unavailable
 from celery_atomicity.primitives import estate, quorum
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from celery_atomicity.connection import Call, Clients, Reply
     from celery_atomicity.connection.mailbox import Mailbox
+    from celery_atomicity.events import Event
     from celery_atomicity.primitives.holding import Terms
     from celery_atomicity.primitives.lease import Lease
 
@@ -94,6 +95,8 @@ class Acquisition:
                 if holding is not None:
                     lease = keep(holding)
                     self._clean_up(granted=True)
+                    if events.lock_acquired.listeners:
+                        self._tell(events.lock_acquired, began, contended=self._number > 1)
                     return lease
                 waited = clock.monotonic() - began
                 left = None if wait is None else wait - waited
@@ -105,7 +108,11 @@ class Acquisition:
             self._clean_up(granted=False)
             raise
         self._clean_up(granted=False)
+        self._tell(events.lock_timed_out, began, unreachable=outcome.silent)
         raise self._timeout(outcome, waited)
+
+    def _tell(self, event: Event, began: float, **how: bool) -> None:
+        event.tell(group=self._terms.group, waited=clock.monotonic() - began, **how)
 
     # -- one attempt ----------------------------------------------------------------------------
 

@@ -97,7 +97,6 @@ class Holding:
         self.deadline = min(sent + quorum.lasts(terms.ttl), self.ends)
         self.due = min(sent + terms.ttl * RENEWAL, self.ends)
         self.released = False
-        self.told = False
         self._runs = list(runs)
         self._failure = ""
         self._process = os.getpid()

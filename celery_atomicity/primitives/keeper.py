@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 from celery_atomicity.errors import NotConfigured, Unavailable
 from celery_atomicity.primitives import estate, quorum
-from celery_atomicity.primitives.lease import Lease, held, shown
+from celery_atomicity.primitives.lease import Lease, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from celery_atomicity.connection import Call, Clients, Reply
     from celery_atomicity.primitives.holding import Holding
-
-logger = logging.getLogger(__name__)
 
 # A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
 # rounds: waking it costs the next acquisition a thread switch.
@@ -78,7 +75,7 @@ class Keeper:
                 return
             holding.released = True
             self._leaving[holding.id] = holding
-            self._holdings.pop(holding.id, None)
+            mine = self._holdings.pop(holding.id, None) is not None
             # A renewal that is under way must not arrive after the release.
             if holding.id in self._renewing:
                 self._changed.wait_for(
@@ -86,15 +83,11 @@ class Keeper:
                 )
         stood = not holding.lost()
         freed = self._let_go(holding)
+        if mine and not stood:
+            self._say_lost(holding)
         if stood and not freed:
-            logger.warning(
-                "Group %s: %s could not be released on a majority of addresses; "
-                "it runs out within %.1f s",
-                holding.terms.group,
-                shown(holding.terms.keys),
-                holding.terms.ttl,
-                extra={"group": holding.terms.group, "keys": holding.terms.keys},
-            )
+            terms = holding.terms
+            events.release_failed.tell(group=terms.group, keys=terms.keys, seconds=terms.ttl)
 
     def abandon(self, lease_id: str) -> None:
         """Let go what is kept under *lease_id*, or was about to be let go; usually nothing."""
@@ -131,9 +124,9 @@ class Keeper:
                 self._renewing = frozenset(one.id for one in batch)
             try:
                 self._renew(batch)
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - which is not known
                 # Nothing is known to raise here, and nothing may end the renewing of the others.
-                logger.exception("Renewing leases failed; it is tried again")
+                events.renewing_broke.tell(error=error)
                 for one in batch:
                     one.postpone(clock.monotonic())
             finally:
@@ -157,13 +150,18 @@ class Keeper:
             verdict = quorum.renewal([_standing(reply) for reply in answers])
             if verdict:
                 one.renewed(sent, answers)
+                if events.lease_renewed.listeners:
+                    events.lease_renewed.tell(group=one.terms.group)
                 if any(_standing(reply) is quorum.Standing.GONE for reply in answers):
                     absent.append(one)
             elif verdict is False:
                 one.fail("its key was deleted, taken over or lost by the server")
+                events.renewal_failed.tell(group=one.terms.group, refused=True)
                 self._drop_if_lost(one)
-            elif not self._drop_if_lost(one):
-                one.postpone(clock.monotonic())
+            else:
+                events.renewal_failed.tell(group=one.terms.group, refused=False)
+                if not self._drop_if_lost(one):
+                    one.postpone(clock.monotonic())
         if absent:
             # A majority stands, so nobody else can be given these: make the others whole again.
             self._ask(absent, put_back=True)
@@ -190,31 +188,34 @@ class Keeper:
             return False
         with self._lock:
             mine = self._holdings.pop(one.id, None) is not None
-        if mine and not one.told:
-            one.told = True
+        if mine:
             self._tell(one)
         return True
 
     def _tell(self, one: Holding) -> None:
-        logger.warning(
-            "Group %s: the lease of %s was lost: %s",
-            one.terms.group,
-            shown(one.terms.keys),
-            one.reason,
-            extra={"group": one.terms.group, "keys": one.terms.keys, "fence": one.fence},
-        )
+        self._say_lost(one)
         if one.terms.on_lost is not None:
             # In a thread of its own: it may take its time, or end the thread.
             threading.Thread(
                 target=_call, args=(one.terms.on_lost, Lease(self, one)), daemon=True
             ).start()
 
+    @staticmethod
+    def _say_lost(one: Holding) -> None:
+        events.lease_lost.tell(
+            group=one.terms.group,
+            keys=one.terms.keys,
+            fence=one.fence,
+            holder=one.terms.holder,
+            reason=one.reason,
+        )
+
 
 def _call(on_lost: Callable[[Lease], None], lease: Lease) -> None:
     try:
         on_lost(lease)
-    except BaseException:
-        logger.exception("An on_lost callback raised")
+    except BaseException as error:  # noqa: BLE001 - it is the user's own
+        events.on_lost_raised.tell(keys=lease.keys, error=error)
 
 
 def _standing(reply: Reply | None) -> quorum.Standing | None:

@@ -1,0 +1,53 @@
+"""
+Which addresses are away, as all processes of a worker know it, so that only one of them says so.
+
+A pool of sixteen meets one outage seventeen times, and the beat beside it once more. The page is
+shared by all that are forked after this module was imported. It is for the log alone: each process
+judges by itself whom it can reach. Two that meet an outage in the same instant may both say so.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+
+from celery_atomicity import clock, events
+
+# Of an address: since when it is away, and when that was last seen, both on our clock; 0.0: it is
+# not. As many places as there are, for more addresses than anybody has; two that share one would
+# be said to be away once for both.
+_PLACE = struct.Struct("=dd")
+_PLACES = mmap.PAGESIZE // _PLACE.size
+
+# Whoever saw it last may have been killed since. After so long, in seconds, it is said again.
+STALE = 60.0
+
+_page = mmap.mmap(-1, mmap.PAGESIZE)
+
+
+def note(address: str, reason: object, *, first: bool) -> None:
+    """*address* does not answer; *first*: this process had not noticed before."""
+    now = clock.monotonic()
+    at = _at(address)
+    since, seen = _PLACE.unpack_from(_page, at)
+    if since > 0.0 and (not first or now - seen < STALE):
+        _PLACE.pack_into(_page, at, since, now)
+    elif first:
+        _PLACE.pack_into(_page, at, now, now)
+        events.arbiter_away.tell(address=address, reason=str(reason))
+
+
+def end(address: str, *, noticed: bool) -> None:
+    """*address* answers; *noticed*: this process had noticed that it did not."""
+    at = _at(address)
+    since, seen = _PLACE.unpack_from(_page, at)
+    if since > 0.0:
+        _PLACE.pack_into(_page, at, 0.0, 0.0)
+        now = clock.monotonic()
+        if noticed or now - seen < STALE:
+            events.arbiter_back.tell(address=address, seconds=now - since)
+
+
+def _at(address: str) -> int:
+    return zlib.crc32(address.encode()) % _PLACES * _PLACE.size
