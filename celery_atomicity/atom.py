@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -42,6 +43,16 @@ def arbiter_of(settings: Settings) -> Arbiter:
         if found is None:
             found = _arbiters[settings] = Arbiter(settings)
         return found
+
+
+def _after_fork() -> None:
+    # Whoever held it in the parent, in another thread, does not exist here.
+    global _lock  # noqa: PLW0603 - of the process
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Atom:

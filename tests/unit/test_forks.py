@@ -1,13 +1,15 @@
 """What a worker does before it forks, and what only after."""
 
+import os
 import subprocess
 import sys
+import threading
 
 from celery import Celery
 from celery.worker.components import Beat, Pool
 from kombu.utils import symbol_by_name
 
-from celery_atomicity import Atomicity
+from celery_atomicity import Atom, Atomicity, atom
 from celery_atomicity.integration.worker import ReplicaStep
 
 
@@ -26,3 +28,25 @@ def test_a_worker_begins_to_register_after_it_has_forked_pool_and_beat():
     Atomicity(app)
     order = [type(step) for step in app.WorkController(pool="solo", beat=True).blueprint.order]
     assert order.index(ReplicaStep) > max(order.index(Pool), order.index(Beat))
+
+
+def test_a_child_does_not_wait_for_a_thread_that_only_its_parent_has():
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with atom._lock:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        free = atom._lock.acquire(blocking=False)
+        os._exit(0 if free and Atom("forked", redis="") else 1)
+    _, status = os.waitpid(pid, 0)
+    done.set()
+    thread.join()
+
+    assert status == 0
