@@ -60,6 +60,8 @@ def pytest_runtest_makereport(item):
     report = yield
     if report.failed and report.when != "teardown":
         for box in item.stash.get(NODES, []):
+            # Docker's is not asked: what a node is about is told where its processes are at hand.
+            getattr(box._container, "_tell", lambda: None)()
             report.sections.append((f"{box.name} ({type(box).__name__})", box.logs()))
     return report
 

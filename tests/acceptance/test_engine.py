@@ -46,6 +46,32 @@ def test_what_nodes_are_started_with_is_what_docker_accepts():
     assert arguments["command"][:5] == ["celery", "-A", "app", "worker", "--loglevel=INFO"]
 
 
+STUBBORN = """
+import faulthandler, signal, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+faulthandler.register(signal.SIGUSR2)
+print("deaf", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_what_does_not_end_when_stopped_says_what_it_is_doing(tmp_path):
+    container = ProcessContainer(
+        tmp_path,
+        "scratch",
+        command=["python", "-c", STUBBORN],
+        volumes={str(tmp_path): {"bind": "/app", "mode": "rw"}},
+    )
+    container.start()
+    wait_until(lambda: b"deaf" in container.logs(), 30, "it does not listen")
+
+    container.stop(timeout=0.1)
+
+    assert container.status == "exited"
+    assert b"most recent call first" in container.logs()
+    container.remove()
+
+
 def test_send_and_read(celery_setup):
     served = {whoami.delay().get(timeout=RESULT_TIMEOUT) for _ in range(20)}
 

@@ -60,6 +60,7 @@ class ProcessContainer:
         self._cwd = next(iter(self._binds.values()))
         self._ports = {inside: free_port() for inside in ports or ()}
         service = service_for(image)
+        self._tells = service is None
         if service is not None:
             [port] = self._ports.values()
             # Nodes are told this name and no port, so it carries the port.
@@ -149,6 +150,8 @@ class ProcessContainer:
             for _ in counted(timeout):
                 if self._process.poll() is not None:
                     break
+            else:
+                self._tell()
         self._sweep()
         self.reload()
 
@@ -167,6 +170,15 @@ class ProcessContainer:
             raise RuntimeError(f"{self.name} runs: stop it first, or force")
         self._sweep()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _tell(self):
+        """Have each process of a node write into the log what its threads are doing."""
+        if self._tells and self._group is not None:
+            for each in members(self._group):
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGUSR2)
+                for _ in counted(0.2):  # one after the other
+                    pass
 
     def logs(self):
         return self._log.read_bytes()
