@@ -79,6 +79,7 @@ class Event:
                 *([shown] if shown else ()),
                 exc_info=error,
                 extra={"event": self.name, **facts},
+                stacklevel=3,  # where it is told
             )
 
     def __repr__(self) -> str:
@@ -201,7 +202,13 @@ stuck_by_dead = Event(
     WARNING,
     "Process %(pid)d is gone, and what it held could not be released; it runs out: %(keys)s",
 )
-#: A task's key was taken; *policy* is what became of it: wait, retry, skip or raise.
+watching_broke = Event(
+    "locks",
+    "error",
+    ERROR,
+    "Looking for what killed processes held failed; it is repeated",
+)
+#: A task's key was not to be had; *policy* is what becomes of it: retry, skip or raise.
 conflict = Event("locks", "group task policy")
 asks_again = Event(
     "locks",
@@ -209,16 +216,18 @@ asks_again = Event(
     DEBUG,
     "%(task)s[%(task_id)s] asks again in %(seconds).1f s: %(keys)s is held by %(holder)s",
 )
+task_holds = Event("locks", "task keys fence", DEBUG, "%(task)s holds %(keys)s, fence %(fence)d")
 outlived_lease = Event(
     "locks",
-    "task task_id keys reason",
+    "task keys reason",
     WARNING,
-    "%(task)s[%(task_id)s] went on to its end without its lease of %(keys)s: %(reason)s",
+    "%(task)s went on to its end without its lease of %(keys)s: %(reason)s",
 )
 
 # -- rates -----------------------------------------------------------------------------------------
 
-#: One question, and what it came to: start, promise, refusal or unanswered.
+#: One question, and what it came to: start, promise (a place in time), again (with the place that
+#: it has), refusal (no place near enough) or unanswered.
 rate_decided = Event("rates", "group task scope decision")
 #: A task does not start before so many seconds.
 rate_delayed = Event(
@@ -263,8 +272,10 @@ copies_unchecked = Event(
 tick_sent = Event("beat", "entry slot late")
 #: Publishing one failed; Celery's beat logs why.
 tick_failed = Event("beat", "entry slot")
-#: Those that were due from *due* on, an ISO 8601 instant, are given up as too old.
-tick_skipped = Event("beat", "entry slot due reason")
+#: Those that were due from *due* on, an ISO 8601 instant, are given up as too old; of an entry that
+#: is fanned out, for one slot.
+tick_skipped = Event("beat", "entry slot due")
+#: The same of all the slots of an entry at once.
 ticks_skipped = Event(
     "beat",
     "entry count due",
@@ -272,12 +283,24 @@ ticks_skipped = Event(
     "beat: %(entry)s: dropped what was due from %(due)s on: later than atomicity_beat_grace or "
     "beat_cron_starting_deadline allows",
 )
+#: The warning is the connection's own.
 beat_waits = Event(
     "beat",
     "reason",
-    WARNING,
+    INFO,
     "beat: nothing is sent while the arbiter does not answer: %(reason)s",
 )
+beat_refused = Event(
+    "beat",
+    "reason",
+    WARNING,
+    "beat: nothing is sent while the arbiter refuses to keep the record: %(reason)s",
+)
+scheduler_taken = Event(
+    "beat", "scheduler", INFO, "-S %(scheduler)s is beat's scheduler here, as in `celery beat`."
+)
+broker_away = Event("beat", "error", ERROR, "beat: Connection error")
+#: After either.
 beat_goes_on = Event("beat", "", INFO, "beat: the arbiter answers again.")
 beat_unrecorded = Event(
     "beat", "reason", WARNING, "beat: what was sent last is not recorded: %(reason)s"

@@ -14,14 +14,17 @@ import zlib
 
 from celery_atomicity import clock, events
 
-# Of an address: since when it is away, and when that was last seen, both on our clock; 0.0: it is
-# not. As many places as there are, for more addresses than anybody has; two that share one would
-# be said to be away once for both.
-_PLACE = struct.Struct("=dd")
+# Of an address, on our clock: since when it is away (0.0: it is not), when that was last seen, and
+# until when it sits out a restart. There are more places than anybody has addresses; two that share
+# one would be said to be away once for both.
+_PLACE = struct.Struct("=ddd")
 _PLACES = mmap.PAGESIZE // _PLACE.size
 
 # Whoever saw it last may have been killed since. After so long, in seconds, it is said again.
 STALE = 60.0
+
+# Two ends of a restart's grace that are nearer than this, in seconds, are of one restart.
+SAME = 2.0
 
 _page = mmap.mmap(-1, mmap.PAGESIZE)
 
@@ -30,23 +33,33 @@ def note(address: str, reason: object, *, first: bool) -> None:
     """*address* does not answer; *first*: this process had not noticed before."""
     now = clock.monotonic()
     at = _at(address)
-    since, seen = _PLACE.unpack_from(_page, at)
+    since, seen, until = _PLACE.unpack_from(_page, at)
     if since > 0.0 and (not first or now - seen < STALE):
-        _PLACE.pack_into(_page, at, since, now)
+        _PLACE.pack_into(_page, at, since, now, until)
     elif first:
-        _PLACE.pack_into(_page, at, now, now)
+        _PLACE.pack_into(_page, at, now, now, until)
         events.arbiter_away.tell(address=address, reason=str(reason))
 
 
 def end(address: str, *, noticed: bool) -> None:
     """*address* answers; *noticed*: this process had noticed that it did not."""
     at = _at(address)
-    since, seen = _PLACE.unpack_from(_page, at)
+    since, seen, until = _PLACE.unpack_from(_page, at)
     if since > 0.0:
-        _PLACE.pack_into(_page, at, 0.0, 0.0)
+        _PLACE.pack_into(_page, at, 0.0, 0.0, until)
         now = clock.monotonic()
         if noticed or now - seen < STALE:
             events.arbiter_back.tell(address=address, seconds=now - since)
+
+
+def sits_out(address: str, seconds: float) -> None:
+    """*address* has restarted, and grants nothing for so many *seconds*."""
+    at = _at(address)
+    since, seen, known = _PLACE.unpack_from(_page, at)
+    until = clock.monotonic() + seconds
+    _PLACE.pack_into(_page, at, since, seen, until)
+    if until - known > SAME:
+        events.arbiter_sits_out.tell(address=address, seconds=seconds)
 
 
 def _at(address: str) -> int:

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from celery_atomicity import events, keys
+from celery_atomicity import keys
 from celery_atomicity.connection import outages
 from celery_atomicity.connection.link import Link
 from celery_atomicity.connection.question import PATIENCE
@@ -98,7 +98,7 @@ class Server:
         outages.end(str(self.address), noticed=self.error is not None)
         self.error = None
         if link.sits_out > 0:
-            events.arbiter_sits_out.tell(address=str(self.address), seconds=link.sits_out)
+            outages.sits_out(str(self.address), link.sits_out)
 
     def failed(self, error: Exception, now: float) -> None:
         """Note that the server did not serve; one warning an outage."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from celery import current_app
 from celery.exceptions import ImproperlyConfigured
 from celery.local import Proxy
 
+from celery_atomicity import events
 from celery_atomicity.atom import Atom, arbiter_of
 from celery_atomicity.errors import AtomicityError, InvalidSetting, NotConfigured
 from celery_atomicity.primitives.lease import held
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from celery_atomicity.atom import Arbiter
     from celery_atomicity.connection import Clients
     from celery_atomicity.primitives.lease import Lease
-
-logger = logging.getLogger(__name__)
 
 _INSTALLED = "_atomicity"
 
@@ -138,19 +136,15 @@ class Atomicity:
         self._announced = True
         settings = self.settings
         if settings.configured:
-            logger.info(
-                "Atomicity: group %s, arbiter %s (from %s)",
-                settings.group,
-                " ".join(map(str, settings.addresses)),
-                settings.source,
+            events.started.tell(
+                group=settings.group,
+                addresses=" ".join(map(str, settings.addresses)),
+                source=settings.source,
             )
         else:
-            logger.warning(
-                "Atomicity is off: no arbiter is configured, so no slot is owned and locks and "
-                "limits raise NotConfigured; set atomicity_redis or ATOMICITY_REDIS"
-            )
-        for warning in settings.warnings():
-            logger.warning("Atomicity: %s", warning)
+            events.started_off.tell()
+        for advice in settings.warnings():
+            events.setting_is_odd.tell(advice=advice)
 
 
 def _current_atom() -> Atom:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,15 +12,13 @@ from celery import bootsteps
 from celery.concurrency import prefork
 from celery.signals import worker_shutdown
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.primitives import estate, keeper
 
 if TYPE_CHECKING:
     from celery_atomicity.connection import Clients
     from celery_atomicity.primitives.estate import Estate, Legacy
-
-logger = logging.getLogger(__name__)
 
 #: Seconds between two looks. A killed child's keys are free within one, and a look costs no I/O.
 PACE = 0.2
@@ -91,26 +88,15 @@ class Warden:
             ending = clock.wait(self._stopping, PACE)
             try:
                 self.look()
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - which is not known
                 # One page that cannot be read must not end the watch over the others.
-                logger.exception("Looking for what killed processes held failed; it is repeated")
+                events.watching_broke.tell(error=error)
 
     def _release(self, one: Legacy) -> None:
         self._seen_to[one.id] = None
-        if keeper.let_go(self._clients, one.release()):
-            logger.info(
-                "Process %d is gone; what it held is free: %s",
-                one.pid,
-                ", ".join(one.places[::3]),
-                extra={"pid": one.pid, "keys": one.places[::3]},
-            )
-        else:
-            logger.warning(
-                "Process %d is gone, and what it held could not be released; it runs out: %s",
-                one.pid,
-                ", ".join(one.places[::3]),
-                extra={"pid": one.pid, "keys": one.places[::3]},
-            )
+        freed = keeper.let_go(self._clients, one.release())
+        event = events.left_by_dead if freed else events.stuck_by_dead
+        event.tell(pid=one.pid, keys=tuple(one.places[::3]))
 
 
 class WardenStep(bootsteps.StartStopStep):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from celery_atomicity import clock, keys
-from celery_atomicity.connection import Script
+from celery_atomicity import clock, events, keys
+from celery_atomicity.connection import ErrorReply, Script
 from celery_atomicity.errors import AtomicityError, Unavailable
 from celery_atomicity.primitives.board import Board
 from celery_atomicity.primitives.membership import Assignment, Membership, Registration
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery_atomicity.connection import Clients
-
-logger = logging.getLogger(__name__)
 
 REGISTER = Script("register")
 
@@ -84,6 +81,7 @@ class Partition:
         self._alive: Callable[[], bool] | None = None
         self._state = PartitionState(self.group, open=False, assignment=None, until=0.0)
         self._registered_at: float | None = None
+        self._refused = False
 
     def leave_to_parent(self) -> None:
         """In a pool child: never register here, also if the parent has not begun to yet."""
@@ -230,18 +228,32 @@ class Partition:
             membership.failed(clock.monotonic())
             self._state = replace(self._state, error="the process that it stands for has stalled")
             return
+        began = clock.monotonic()
         try:
             answer = self._register()
-        except Exception as error:
-            if not isinstance(error, Unavailable):
-                # Only a listener ends the loop; what nobody foresaw is tried again, and seen.
-                logger.exception("Group %s: registering failed; it is tried again", self.group)
+        except Exception as error:  # noqa: BLE001 - only a listener ends the loop
             membership.failed(clock.monotonic())
-            self._state = replace(self._state, error=str(error) or type(error).__name__)
+            self._failed(error, clock.monotonic() - began)
             return
         membership.registered(answer)
+        seconds = answer.received - answer.sent
         self._registered_at = answer.received
-        self._state = replace(self._state, error="", round_trip=answer.received - answer.sent)
+        self._refused = False
+        self._state = replace(self._state, error="", round_trip=seconds)
+        events.registered.tell(group=self.group, seconds=seconds)
+
+    def _failed(self, error: Exception, seconds: float) -> None:
+        reason = str(error) or type(error).__name__
+        refused = isinstance(error, Unavailable) and isinstance(error.__cause__, ErrorReply | None)
+        self._state = replace(self._state, error=reason)
+        events.registration_failed.tell(group=self.group, seconds=seconds, reason=reason)
+        if not isinstance(error, Unavailable):
+            # What nobody foresaw is tried again, and seen.
+            events.registration_broke.tell(group=self.group, error=error)
+        elif refused and not self._refused:
+            # It is reached, and so is not said to be away.
+            events.registration_refused.tell(group=self.group, reason=reason)
+        self._refused = refused
 
     def _register(self) -> Registration:
         reply = self._clients.ask(
@@ -285,15 +297,9 @@ class Partition:
             return
         self._told = assignment
         if assignment is None:
-            logger.info("Group %s: this replica owns nothing now", self.group)
+            events.unassigned.tell(group=self.group)
         else:
-            logger.info(
-                "Group %s: this replica is number %d of %d",
-                self.group,
-                assignment.i,
-                assignment.n,
-                extra={"group": self.group, "i": assignment.i, "n": assignment.n},
-            )
+            events.assigned.tell(group=self.group, i=assignment.i, n=assignment.n)
         for listener in list(self._listeners):
             listener(assignment)
 
@@ -301,20 +307,17 @@ class Partition:
         """End the loop for good: whoever was to be told may have taken up half of it."""
         self._board.write(None, 0.0)
         stop.set()
-        logger.critical(
-            "Group %s: this replica has stopped registering and owns nothing, because a listener "
-            "or its own loop raised; it takes part again after a restart",
-            self.group,
-            exc_info=error,
-        )
+        events.replica_fell.tell(group=self.group, error=error)
         with self._telling:
             self._state = replace(self._state, error=f"{type(error).__name__}: {error}")
-            self._told = None
+            if self._told is not None:
+                self._told = None
+                events.unassigned.tell(group=self.group)
             for listener in list(self._listeners):
                 try:
                     listener(None)
-                except Exception:
-                    logger.exception("Group %s: a listener raised on standing down", self.group)
+                except Exception as late:  # noqa: BLE001 - the others are to be told
+                    events.listener_raised.tell(what=f"group {self.group}", error=late)
 
 
 _every: weakref.WeakSet[Partition] = weakref.WeakSet()

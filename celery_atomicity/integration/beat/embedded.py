@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from celery import bootsteps
-from celery.utils.log import get_logger
 from celery.worker.components import StateDB
 
-logger = get_logger(__name__)
+from celery_atomicity import events
 
 #: What the entry point of `PartitionedScheduler` is called.
 NAME = "atomicity"
@@ -33,5 +32,5 @@ class SchedulerStep(bootsteps.Step):
             for step in worker.blueprint.order:
                 if isinstance(step, StateDB):
                     step.enabled = False
-            logger.info("-S %s is beat's scheduler here, as in `celery beat`.", NAME)
+            events.scheduler_taken.tell(scheduler=NAME)
         super().__init__(worker, beat=beat, **options)

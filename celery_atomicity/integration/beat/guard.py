@@ -6,9 +6,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
-from celery.utils.log import get_logger
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.copies import HEADER, admits
@@ -16,8 +15,6 @@ from celery_atomicity.integration.tasks.requeue import send_on
 
 if TYPE_CHECKING:
     from celery import Celery, Task
-
-logger = get_logger(__name__)
 
 _GUARDED = "_atomicity_guarded"
 
@@ -60,11 +57,18 @@ class _Outage:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._said = False
         self._never = threading.Event()
 
     def ended(self) -> None:
         """The arbiter answers."""
         self._since = None
+        self._said = False
+
+    def first(self) -> bool:
+        """Whether nobody has been told of it yet."""
+        said, self._said = self._said, True
+        return not said
 
     def wait(self) -> bool:
         """Sleep a little; False if it has lasted too long for that."""
@@ -88,10 +92,11 @@ def _check(task: Any, task_id: str, tick: dict[str, Any]) -> None:
             if _outage.wait():
                 continue
             # Rather twice in the rare case that there are two, than not at all in the usual one.
-            logger.warning("Task %s[%s] runs unchecked: %s", task.name, task_id, error)
+            if _outage.first():
+                events.copies_unchecked.tell(task=task.name, task_id=task_id, reason=str(error))
             return
         _outage.ended()
         break
     if not admitted:
-        logger.info("Task %s[%s] is not run: another copy of it is.", task.name, task_id)
+        events.copy_skipped.tell(task=task.name, task_id=task_id)
         raise Ignore

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from celery.schedules import crontab
-from celery.utils.log import get_logger
 
+from celery_atomicity import events
 from celery_atomicity.integration.beat.agenda import Agenda, Group
 from celery_atomicity.integration.beat.due import SECOND, Tick, Unit, judge
 from celery_atomicity.integration.beat.instants import Schedule, moment, start, when
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from celery_atomicity.integration.beat.ledger import Ledger
     from celery_atomicity.integration.beat.replica import Replica
-
-logger = get_logger(__name__)
 
 # How often the records of what is owned are read anew, which also keeps them from expiring.
 REFRESH = 3600.0  # seconds
@@ -151,7 +149,7 @@ class Plan:
             return fan_of(self.scheduler.app.tasks.get(entry.task), entry.options)
         except ValueError as error:
             # The entry is wrong and not the code, so there is no traceback to show.
-            logger.error("beat: %s is sent as one message: %s", name, error)  # noqa: TRY400
+            events.entry_not_fanned.tell(entry=name, reason=str(error))
             return None
 
     def _load(self, units: Iterable[Unit]) -> dict[Unit, int]:
@@ -167,12 +165,10 @@ class Plan:
             now = self.now()
             try:
                 tick, again = self._judge(group)
-            except Exception:
+            except Exception as error:  # noqa: BLE001 - whatever a schedule raises
                 # One entry whose next run cannot be told must not stop all others.
                 tick, again = None, self.scheduler.max_interval
-                logger.exception(
-                    "beat: cannot tell the next run of %r; again in %g s.", group.entry, again
-                )
+                events.entry_unclear.tell(entry=group.entry, seconds=again, error=error)
             if tick is None:
                 for unit in units:
                     self.agenda.put(unit, now + again)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
-from celery_atomicity import clock
-
-logger = get_logger(__name__)
+from celery_atomicity import clock, events
 
 # The longest pause between two tries of a broker that is away; the first one follows at once.
 LONGEST_PAUSE = 5.0  # seconds
@@ -57,8 +54,8 @@ class Publisher:
         failed = Published.DOUBTFUL
         try:
             producer = self.scheduler.producer
-        except Exception as error:
-            logger.exception("beat: Connection error")
+        except Exception as error:  # noqa: BLE001 - whatever a transport raises
+            events.broker_away.tell(error=error)
             self.error = error
             failed = Published.AWAY
         else:

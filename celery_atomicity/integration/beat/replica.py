@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,6 @@ from celery_atomicity import clock
 if TYPE_CHECKING:
     from celery_atomicity.atom import Atom
     from celery_atomicity.integration.beat.due import Unit
-
-logger = logging.getLogger(__name__)
 
 # A pause of the tick loop is no longer than this: what was assigned is taken up within a second.
 LONGEST_NAP = 0.5  # seconds

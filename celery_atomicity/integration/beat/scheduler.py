@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from celery.beat import PersistentScheduler, Scheduler
 from celery.exceptions import ImproperlyConfigured
-from celery.utils.log import get_logger
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
+from celery_atomicity.connection import ErrorReply
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.copies import copy_of
@@ -31,8 +31,6 @@ from celery_atomicity.integration.beat.replica import Replica
 
 if TYPE_CHECKING:
     from celery_atomicity.integration.beat.ledger import Begun
-
-logger = get_logger(__name__)
 
 # Ticks that are begun and recorded together; in between, a crash leaves at most so many in doubt.
 BATCH = 250
@@ -58,7 +56,7 @@ class _Partitioned:
         replica = self._replica or self._begin()
         replica.feed()
         if replica.orphaned:
-            logger.warning("beat: the worker that it is embedded in has ended, and so does it.")
+            events.beat_orphaned.tell()
             raise SystemExit
         self._busy = True
         try:
@@ -80,7 +78,7 @@ class _Partitioned:
             try:
                 self._settle()
             except Unavailable as error:
-                logger.warning("beat: what was sent last is not recorded: %s", error)
+                events.beat_unrecorded.tell(reason=str(error))
             replica.close()
         super().close()  # type: ignore[misc]
 
@@ -91,6 +89,7 @@ class _Partitioned:
         self._ledger = Ledger(atomicity.clients, settings.group, replica.name)
         self._plan = Plan(self, self._ledger, settings.beat_grace)
         self._unsettled: list[tuple[Outcome, Due]] = []
+        self._dropped: list[Due] = []
         self._publisher = Publisher(self)
         atomicity.announce()
         replica.open()
@@ -109,7 +108,7 @@ class _Partitioned:
             self._send(replica, self._plan.take(BATCH))
         if self._away:
             self._away = False
-            logger.info("beat: the arbiter answers again.")
+            events.beat_goes_on.tell()
         left = self._plan.next_in()
         if left is None:
             return replica.nap
@@ -120,7 +119,9 @@ class _Partitioned:
         self._plan.stale = True
         if not self._away:
             self._away = True
-            logger.warning("beat: nothing is sent while the arbiter does not answer: %s", error)
+            refused = isinstance(error.__cause__, ErrorReply)
+            event = events.beat_refused if refused else events.beat_waits
+            event.tell(reason=str(error))
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ class _Partitioned:
             else:
                 replica.feed()
                 self._publish(begun, due if begun.alone else due.first_alone())
+        self._say_dropped()
         self._settle()
         self._plan.reload(moved)
 
@@ -147,12 +149,18 @@ class _Partitioned:
         outcome = Outcome(begun, due.tick.becomes, due.tick.dropped, coming)
         self._unsettled.append((outcome, due))
         if due.tick.dropped is not None:
-            logger.warning(
-                "beat: %s: dropped what was due from %s on: later than atomicity_beat_grace or "
-                "beat_cron_starting_deadline allows",
-                due.unit.entry,
-                _shown(due.tick.dropped),
-            )
+            self._dropped.append(due)
+
+    def _say_dropped(self) -> None:
+        """One line an entry, however many slots it has."""
+        dropped: dict[str, list[str]] = {}
+        for due in self._dropped:
+            entry, since = due.unit.entry, clock.utc((due.tick.dropped or 0) / SECOND)
+            dropped.setdefault(entry, []).append(since)
+            events.tick_skipped.tell(entry=entry, slot=due.unit.slot, due=since)
+        self._dropped.clear()
+        for entry, instants in dropped.items():
+            events.ticks_skipped.tell(entry=entry, count=len(instants), due=min(instants))
 
     def _give_back(self, begun: Begun, due: Due) -> None:
         """Leave the tick to whoever owns it next, or to the next pass."""
@@ -185,9 +193,13 @@ class _Partitioned:
         message = copy_of(entry, due, fan, self._ledger.group, begun.claim.copy)
         published = self._publisher.publish(message)
         if published is Published.YES:
+            late = self._plan.now() - due.tick.due / SECOND
+            events.tick_sent.tell(entry=name, slot=due.unit.slot, late=max(0.0, late))
             self._settled(begun, due)
             self._plan.advance(due)
-        elif published is Published.AWAY:
+            return
+        events.tick_failed.tell(entry=name, slot=due.unit.slot)
+        if published is Published.AWAY:
             self._give_back(begun, due)
         elif published is Published.DOUBTFUL:
             self._plan.agenda.put(due.unit, 0.0)
@@ -253,7 +265,3 @@ def partitioned_scheduler(base: type[Scheduler]) -> type[Scheduler]:
             "tick() to Celery, such as the default one or django-celery-beat's."
         )
     return type(f"Partitioned{base.__name__}", (_Partitioned, base), {"__module__": __name__})
-
-
-def _shown(instant: int) -> str:
-    return clock.utc(instant / SECOND)

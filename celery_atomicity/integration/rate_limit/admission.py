@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 from celery_atomicity.errors import RateLimited, Unavailable
 from celery_atomicity.integration.tasks.requeue import give_back, may_be_given_back, seconds_left
 from celery_atomicity.integration.tasks.skipped import skip
@@ -23,14 +22,20 @@ if TYPE_CHECKING:
     from celery_atomicity.integration.tasks.execution import Execution
     from celery_atomicity.primitives.limit import Limit
 
-logger = logging.getLogger(__name__)
-
 #: The header that tells what a task was promised, and how often it asked in vain.
 TICKET = "atomicity_rate"
 
 #: Seconds before one whom the arbiter did not answer asks again: at first and at most; and by
 #: how much each pause differs at random.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 1.0, 30.0, 0.25
+
+#: What is told of an answer.
+_DECISIONS = {
+    Kind.START: "start",
+    Kind.PLACE: "promise",
+    Kind.AGAIN: "again",
+    Kind.REFUSED: "refusal",
+}
 
 #: Seconds that a task is given back for at the least.
 _SHORTEST = 0.001
@@ -91,15 +96,19 @@ class Admission:
                 if self._runs_unasked(error):
                     break
                 self._unanswered += 1
+                self._say(self._asked[0][0], "unanswered")
                 self._over_the_limit(self._asked[0][0], self._pause(), error)
                 continue
             _outage.over()
             if answer.kind is Kind.START:
+                for gate in self._gates:
+                    self._say(gate, _DECISIONS[answer.kind])
                 break
             self._unanswered = 0
             self._promises = answer.promises(questions, self._promises)
             gate, limit = self._asked[answer.which]
             wait = answer.wait / 1000.0
+            self._say(gate, _DECISIONS[answer.kind])
             if answer.kind is Kind.REFUSED:
                 self._refused(gate, limit, wait, atom)
                 wait = self._later(questions[answer.which].longest / 1000.0)
@@ -129,20 +138,29 @@ class Admission:
         """Come back after *wait* seconds: through the queue, or right here."""
         if error is not None and gate.rules.on_limit == "raise":
             self._raise(gate, gate.limits[0], wait, gate.atom, error)
+        execution = self._execution
+        events.rate_delayed.tell(
+            group="" if gate.atom is None else gate.atom.group,
+            task=execution.name,
+            task_id=execution.task_id,
+            scope=gate.scope,
+            keys=tuple(limit.key for limit in gate.limits),
+            seconds=wait,
+        )
         if gate.rules.on_limit == "wait" or not self._queued:
             clock.wait(threading.Event(), wait)
             return
-        execution = self._execution
-        logger.debug(
-            "%s[%s] comes back in %.3f s, over the limit of %s",
-            execution.name,
-            execution.request.id,
-            wait,
-            gate.scope,
-            extra={"keys": [limit.key for limit in gate.limits], "wait": wait},
-        )
         ticket = {"promises": dict(self._promises), "unanswered": self._unanswered}
         give_back(execution.task, max(wait, _SHORTEST), headers={TICKET: ticket})
+
+    def _say(self, gate: Gate, decision: str) -> None:
+        if events.rate_decided.listeners and gate.limits and gate.atom is not None:
+            events.rate_decided.tell(
+                group=gate.atom.group,
+                task=self._execution.name,
+                scope=gate.scope,
+                decision=decision,
+            )
 
     def _refused(self, gate: Gate, limit: Limit, wait: float, atom: Atom) -> None:
         """End the execution, where the gate has it ended."""
@@ -223,11 +241,7 @@ class _Outage:
     def note(self, error: Unavailable) -> None:
         if not self._noted:
             self._noted = True
-            logger.warning(
-                "Tasks with when_unavailable='run' run without their limits until the arbiter "
-                "answers: %s",
-                error,
-            )
+            events.limits_not_kept.tell(reason=str(error))
 
     def over(self) -> None:
         self._noted = False

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import TYPE_CHECKING, NoReturn
 
+from celery_atomicity import events
 from celery_atomicity.integration.tasks.requeue import give_back
 
 if TYPE_CHECKING:
     from celery_atomicity.errors import LockTimeout
     from celery_atomicity.integration.tasks.execution import Execution
-
-logger = logging.getLogger(__name__)
 
 #: The pause before the task asks again, in seconds: the first is what the holder has left, within
 #: these two; each further one is twice as long, up to the longest.
@@ -31,14 +29,12 @@ def ask_again(execution: Execution, keys: list[str], error: LockTimeout) -> NoRe
     first = max(SHORTEST_PAUSE, min(FIRST_PAUSE, error.remaining or FIRST_PAUSE))
     pause = first * 2.0 ** min(asked, 10)
     pause = min(LONGEST_PAUSE, pause) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-    logger.info(
-        "%s[%s] asks again in %.1f s: %s is held by %s",
-        execution.name,
-        execution.request.id,
-        pause,
-        ", ".join(keys),
-        error.holder,
-        extra={"keys": keys, "pause": pause},
+    events.asks_again.tell(
+        task=execution.name,
+        task_id=execution.request.id,
+        keys=keys,
+        holder=error.holder,
+        seconds=pause,
     )
     give_back(execution.task, pause, headers={ASKED: asked + 1})
 

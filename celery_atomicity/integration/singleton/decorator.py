@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from celery_atomicity import events
 from celery_atomicity.errors import NotConfigured
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.arguments.template import compile_key
@@ -144,10 +145,13 @@ class Rules:
         if is_held_by_another_copy(execution, error) or (
             self.on_conflict == "retry" and _can_come_again(execution)
         ):
+            events.conflict.tell(group=atom.group, task=execution.name, policy="retry")
             return ask_again(execution, keys, error)
         # That nobody is known to hold it, since nobody could be asked, is no reason to drop work.
         if self.on_conflict != "skip" or error.unreachable:
+            events.conflict.tell(group=atom.group, task=execution.name, policy="raise")
             raise error
+        events.conflict.tell(group=atom.group, task=execution.name, policy="skip")
         holder = error.holder or "others that are in line for it"
         return skip(
             execution,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery.exceptions import TaskPredicate
 from celery.signals import before_task_publish
 
+from celery_atomicity import events
 from celery_atomicity.errors import LeaseLost, LockTimeout
 from celery_atomicity.integration.singleton.asking import forget_asked
 from celery_atomicity.integration.singleton.interrupt import Interruptible
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from celery_atomicity.integration.singleton.decorator import Rules
     from celery_atomicity.integration.tasks.execution import Execution
     from celery_atomicity.primitives.lease import Lease
-
-logger = logging.getLogger(__name__)
 
 
 class Taken(Exception):
@@ -66,14 +64,7 @@ class Hold:
             held.set((*before, lease))
             self._execution.yields.append(self._give_way)
             forget_asked(self._execution)
-            if logger.isEnabledFor(logging.DEBUG):
-                logger.debug(
-                    "%s holds %s, fence %d",
-                    self._execution.name,
-                    ", ".join(lease.keys),
-                    lease.fence,
-                    extra={"keys": lease.keys, "fence": lease.fence},
-                )
+            events.task_holds.tell(task=self._execution.name, keys=lease.keys, fence=lease.fence)
             result = self._call()
         except BaseException as error:
             self._end(error)
@@ -106,8 +97,8 @@ class Hold:
         if lost is None:
             return
         if self._rules.on_lost == "log":
-            logger.warning(
-                "%s went on to its end without its lease: %s", self._execution.name, lost.reason
+            events.outlived_lease.tell(
+                task=self._execution.name, keys=lost.keys, reason=lost.reason
             )
         # A retry, a reject or an end from outside goes its way: it is no result that could mislead.
         elif error is None or (

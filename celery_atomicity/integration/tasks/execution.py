@@ -119,6 +119,11 @@ class Execution:
         return self.owner.name if self.task is None else str(self.task.name)
 
     @property
+    def task_id(self) -> str:
+        """The id of the task, for a person to read where it has none."""
+        return "called directly" if self.request is None else str(self.request.id)
+
+    @property
     def in_worker(self) -> bool:
         """Whether this is part, however indirectly, of a task that a worker runs."""
         if self.where == "worker":

@@ -13,7 +13,6 @@ delayed delivery (quorum queues), that holds it, the whole way and outside of an
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from datetime import datetime, timezone
@@ -25,14 +24,12 @@ from kombu import Exchange
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.serialization import registry
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from celery import Celery
-
-logger = logging.getLogger(__name__)
 
 #: Seconds of the longest hop. RabbitMQ closes the channel on a message held for half an hour.
 HOP = 900.0
@@ -85,20 +82,16 @@ def give_back(task: Any, seconds: float, *, headers: Mapping[str, Any] | None = 
     """
     request = task.request
     due = clock.monotonic() + seconds
-    pause = _FIRST_PAUSE
+    pause = 0.0
     while True:
         try:
             _publish(task, request, max(0.0, due - clock.monotonic()), headers or {})
             break
         except (OperationalError, OSError) as error:
-            logger.warning(
-                "%s[%s] holds its place in the pool, since its queue cannot be reached: %s",
-                task.name,
-                request.id,
-                error,
-            )
+            if not pause:
+                events.queue_away.tell(task=task.name, task_id=request.id, reason=str(error))
+            pause = min(_LONGEST_PAUSE, pause * 2) or _FIRST_PAUSE
             clock.wait(threading.Event(), pause)
-            pause = min(_LONGEST_PAUSE, pause * 2)
     if task.track_started and not _ignores_result(request, task):
         task.backend.store_result(request.id, None, states.PENDING, request=request)
     raise GivenBack(f"comes again in {seconds:.3f} s")

@@ -11,7 +11,6 @@ of the one that there is not.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import celery.app.task
@@ -21,14 +20,13 @@ from celery.backends.base import Backend, KeyValueStoreBackend
 from celery.exceptions import Ignore
 from celery.result import EagerResult
 
+from celery_atomicity import events
 from celery_atomicity.integration.app import Atomicity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from celery_atomicity.integration.tasks.execution import Execution
-
-logger = logging.getLogger(__name__)
 
 #: The state of a task that was not run because of another one.
 SKIPPED = "SKIPPED"
@@ -63,13 +61,7 @@ def skip(execution: Execution, why: str, **facts: Any) -> dict[str, Any]:
     """
     result = {"skipped": True, "task": execution.name, "why": why, **facts}
     request = execution.request
-    logger.info(
-        "Skipped %s[%s]: %s",
-        execution.name,
-        request.id if request else "called directly",
-        why,
-        extra={"task": execution.name, "task_id": request and request.id, **facts},
-    )
+    events.task_skipped.tell(task=execution.name, task_id=execution.task_id, why=why)
     if request is None:
         return result
     task = execution.task
