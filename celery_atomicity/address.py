@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -17,17 +19,23 @@ _TCP = ("redis", "rediss")
 _SENTINEL = ("sentinel", "sentinels")
 SCHEMES = (*_TCP, *_UNIX, *_SENTINEL)
 
-# How Celery's users write how much of a certificate is checked, and how redis-py wants it.
-_CERT_REQS = {"cert_none": "none", "cert_optional": "optional", "cert_required": "required"}
+# How much of a certificate is checked, in redis-py's words.
+_CERT_REQS = ("none", "optional", "required")
 
+# What every redis-py that we run with understands.
 _TLS_OPTIONS = (
-    "ssl_cert_reqs",
     "ssl_ca_certs",
+    "ssl_ca_data",
     "ssl_ca_path",
     "ssl_certfile",
     "ssl_keyfile",
+    "ssl_password",
     "ssl_check_hostname",
 )
+
+
+# Where the options of a URL begin.
+_OPTIONS = re.compile(r"\?[a-z_]+=")
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,7 @@ class Address:
         options = options or {}
         encrypted = scheme in ("rediss", "sentinels") or bool(tls)
         about = _Text(setting, url)
+        sentinels = options.get("sentinel_kwargs")
         return cls(
             hosts=() if scheme in _UNIX else about.hosts(hosts, scheme),
             path=f"/{unquote(path).lstrip('/')}" if scheme in _UNIX else "",
@@ -97,10 +106,9 @@ class Address:
             db=about.db(scheme, path, query),
             username=unquote(username) or None,
             password=unquote(password) or None,
-            sentinel_username=query.get("sentinel_username") or None,
-            sentinel_password=query.get("sentinel_password")
-            or _sentinel_password(options.get("sentinel_kwargs")),
-            tls={**_tls(tls or {}), **_tls(query)} if encrypted else None,
+            sentinel_username=query.get("sentinel_username") or _text(sentinels, "username"),
+            sentinel_password=query.get("sentinel_password") or _text(sentinels, "password"),
+            tls={**about.tls(tls or {}), **about.tls(query)} if encrypted else None,
         )
 
     @property
@@ -126,11 +134,13 @@ class Address:
 
 
 def masked(url: str) -> str:
-    """*url* as it may be shown: what stands between scheme and host is left out."""
+    """*url* as it may be shown: without what stands before the host, and without the query."""
     scheme, _, rest = url.partition("://")
-    if "@" not in rest:
-        return url if rest else "(not a URL)"
-    return f"{scheme}://**@{rest.rpartition('@')[2]}"
+    if not rest:
+        return "(not a URL)"
+    if "@" in rest:
+        rest = f"**@{rest.rpartition('@')[2]}"
+    return f"{scheme}://{rest.partition('?')[0]}"
 
 
 @dataclass(frozen=True)
@@ -147,8 +157,10 @@ class _Text:
             try:
                 one = urlsplit(f"//{part}")
                 found.append((unquote(one.hostname or "localhost"), one.port or default))
-            except ValueError as error:
-                raise _refused(self.setting, self.url, f"{error}; write host:port") from None
+            except ValueError:
+                # Python's own words may hold a part of a password that is not escaped.
+                reason = "its host and port cannot be read; write host:port, and escape a password"
+                raise _refused(self.setting, self.url, reason) from None
         if len(found) > 1 and scheme not in _SENTINEL:
             reason = "it names several hosts; write one URL a server, separated by spaces"
             raise _refused(self.setting, self.url, reason)
@@ -174,14 +186,46 @@ class _Text:
         if not text:
             return 0
         if not text.isdigit():
-            reason = f"the database {text!r} is not a number; write redis://host:port/0"
+            # What follows the first slash may belong to a password that is not escaped.
+            said = f" {text!r}" if text in masked(self.url) else ""
+            reason = f"the database{said} is not a number; write redis://host:port/0"
             raise _refused(self.setting, self.url, reason)
         return int(text)
 
+    def tls(self, options: Mapping[str, object]) -> dict[str, object]:
+        """What of *options* is about TLS, as redis-py wants it."""
+        found = {name: options[name] for name in _TLS_OPTIONS if options.get(name) is not None}
+        if isinstance(found.get("ssl_check_hostname"), str):
+            text = str(found["ssl_check_hostname"]).lower()
+            found["ssl_check_hostname"] = text not in ("0", "false", "no", "off")
+        if "ssl_cert_reqs" in options:
+            found["ssl_cert_reqs"] = self._cert_reqs(options["ssl_cert_reqs"])
+            if found["ssl_cert_reqs"] == "none":
+                # Without a certificate to look at, a host name cannot be looked for in it.
+                found["ssl_check_hostname"] = False
+        return found
+
+    def _cert_reqs(self, value: object) -> str:
+        """How Celery's users write it: CERT_NONE, none, ssl.CERT_NONE, its number, and None."""
+        text = str(int(value) if isinstance(value, int) else value).lower()
+        with suppress(ValueError):
+            text = ssl.VerifyMode(int(text)).name.lower()
+        text = text.rpartition(".")[2].removeprefix("cert_")
+        if text not in _CERT_REQS:
+            reason = f"ssl_cert_reqs is {value!r}; use one of {', '.join(_CERT_REQS)}"
+            raise _refused(self.setting, self.url, reason)
+        return text
+
 
 def _split(rest: str) -> tuple[str, str, dict[str, str]]:
-    """Netloc, path and query; a ``#`` or ``?`` in a password does not end the netloc."""
-    at = rest.rfind("@") + 1
+    """
+    Netloc, path and query.
+
+    A ``#``, ``?`` or ``/`` in a password does not end the netloc, though it should be escaped; an
+    ``@`` in a path or a query does not begin it.
+    """
+    options = _OPTIONS.search(rest)
+    at = 0 if rest.startswith("/") else rest.rfind("@", 0, options and options.start()) + 1
     head, tail = rest[:at], rest[at:]
     tail, _, query = tail.partition("?")
     host, slash, path = tail.partition("/")
@@ -192,26 +236,6 @@ def _refused(setting: str, url: str, reason: str) -> InvalidSetting:
     return InvalidSetting(f"{setting}: {masked(url)} cannot be used: {reason}.")
 
 
-def _sentinel_password(kwargs: object) -> str | None:
-    found = kwargs.get("password") if isinstance(kwargs, Mapping) else None
+def _text(options: object, name: str) -> str | None:
+    found = options.get(name) if isinstance(options, Mapping) else None
     return None if found is None else str(found)
-
-
-def _tls(options: Mapping[str, object]) -> dict[str, object]:
-    found = {name: options[name] for name in _TLS_OPTIONS if options.get(name) is not None}
-    if "ssl_cert_reqs" in found:
-        found["ssl_cert_reqs"] = _cert_reqs(found["ssl_cert_reqs"])
-        if found["ssl_cert_reqs"] == "none":
-            # Without a certificate to look at, a host name cannot be looked for in it.
-            found["ssl_check_hostname"] = False
-    if isinstance(found.get("ssl_check_hostname"), str):
-        text = str(found["ssl_check_hostname"]).lower()
-        found["ssl_check_hostname"] = text not in ("0", "false", "no", "off")
-    return found
-
-
-def _cert_reqs(value: object) -> str:
-    if isinstance(value, ssl.VerifyMode):
-        value = value.name
-    text = str(value).lower()
-    return _CERT_REQS.get(text, text)

@@ -138,6 +138,23 @@ arbiter_sits_out = Event(
     "%(seconds).1f s more it only renews those that are held",
 )
 
+#: Once for each error that it answers a script with.
+arbiter_refuses = Event(
+    "arbiter",
+    "address reason",
+    WARNING,
+    "The arbiter at %(address)s refuses what it is asked: %(reason)s",
+)
+#: Our user may not ask it INFO.
+arbiter_is_unknown = Event(
+    "arbiter",
+    "address",
+    WARNING,
+    "The user at %(address)s may not run INFO: that this server restarted and lost leases goes "
+    "unnoticed, so that a key may then be granted while somebody holds it, and each new connection "
+    "counts as a restart for slots; docs/security.md says what its user needs",
+)
+
 # -- slots -----------------------------------------------------------------------------------------
 
 #: A registration was answered, *seconds* after it was sent.

@@ -32,8 +32,12 @@ def safe(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= LONGEST and text.isprintable() and not _HASHED.search(text):
         return text
-    readable = "".join(char if char.isprintable() else "?" for char in text[:READABLE])
-    return f"{readable}~{hashlib.sha256(data).hexdigest()[:32]}"
+    return f"{printable(text, READABLE)}~{hashlib.sha256(data).hexdigest()[:32]}"
+
+
+def printable(text: str, most: int = LONGEST) -> str:
+    """The first *most* characters of *text*, with ``?`` for what is no printable character."""
+    return "".join(char if char.isprintable() else "?" for char in text[:most])
 
 
 def slot_of(name: str, total: int) -> int:

@@ -4,6 +4,7 @@ One set of clients per process, and the only place that knows redis-py.
     script    a decision's source, packed for the wire
     resp      commands to bytes, bytes to answers
     link      a connected socket, and who waits for an answer on it
+    tls       what is different about servers that speak TLS
     server    one address: connecting, its outages
     question  one question and its answers as they come
     exchange  questions out, answers in, for all threads of the process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import weakref
 from typing import TYPE_CHECKING, cast
 
@@ -129,6 +130,19 @@ class Clients:
         question.look()
         exchange.read_until_done(question)
         return list(question.replies)
+
+    def unexpected(self, value: object) -> Unavailable:
+        """The error that says that the first address answered a script with *value*: nonsense."""
+        return _unavailable(self._server(), ValueError(f"it answered {reprlib.repr(value)}"))
+
+    @property
+    def troubles(self) -> list[str]:
+        """What keeps addresses from serving us at present, each with its address; for a message."""
+        return [
+            f"{server.address}: {trouble}"
+            for server in self._exchange.servers
+            for trouble in ([str(server.error)] if server.error else server.refusals)
+        ]
 
     def close(self) -> None:
         """Close the connections; the next call opens them again."""

@@ -272,6 +272,17 @@ class Exchange:
                     self._write(server, link, again.data, [(question, index, again)])
             else:
                 question.answer(index, value, link.run)
+                if isinstance(value, ErrorReply) and command.in_full:
+                    self._refused(server, link, value)
+
+    def _refused(self, server: Server, link: Link, error: ErrorReply) -> None:
+        """Note an error that a script was answered with."""
+        if error.is_of_a_replica:
+            # It was demoted while we were connected: look for the master of today.
+            self._fail(server, link, error)
+        else:
+            with self._lock:
+                server.refused(error)
 
     # -- giving up ------------------------------------------------------------------------------
 

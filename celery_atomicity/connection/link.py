@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery_atomicity import clock
 from celery_atomicity.connection.readiness import writable
-from celery_atomicity.connection.resp import INCOMPLETE, new_reader
+from celery_atomicity.connection.resp import Intake
+from celery_atomicity.connection.tls import Guarded
 
 if TYPE_CHECKING:
     import socket
@@ -45,12 +46,12 @@ class Link:
     def __init__(self, connection: Any, run: str, *, tls: bool, sits_out: float) -> None:
         # redis-py's object is kept because it owns the socket: when it goes, the socket closes.
         self._connection = connection
-        self.socket: socket.socket = connection._sock  # noqa: SLF001 - there is no public way to it
+        sock = connection._sock  # noqa: SLF001 - there is no public way to it
+        self.socket: socket.socket | Guarded = Guarded(sock) if tls else sock
         self.run = run
-        self.tls = tls
         self.sits_out = sits_out
         self._pending: deque[Receiver] = deque()
-        self._reader = new_reader()
+        self._intake = Intake()
         # Two readers at once happen only when one was taken for lost; see the exchange.
         self._reading = threading.Lock()
         self._quiet_since = math.inf
@@ -101,13 +102,8 @@ class Link:
                 return []
             if not data:
                 raise ConnectionResetError("the server closed the connection")
-            if self.tls:
-                # What TLS has decrypted already does not make the socket readable once more.
-                while self.socket.pending():  # type: ignore[attr-defined]
-                    data += self.socket.recv(CHUNK)
-            self._reader.feed(data)
-            while (value := self._reader.gets()) is not INCOMPLETE:
-                answers.append((self._pending.popleft(), value))
+            for value in self._intake.take(data):
+                answers.append((self._pending.popleft(), value))  # noqa: PERF401 - see IndexError
             self._quiet_since = clock.monotonic()
         return answers
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
 from celery_atomicity.connection.link import CHUNK
-from celery_atomicity.connection.resp import INCOMPLETE, new_reader, pack
+from celery_atomicity.connection.resp import Intake, pack
 from celery_atomicity.connection.server import Server
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Mailbox:
             return False
 
     def _listen(self, link: Link) -> None:
-        reader = new_reader()
+        intake = Intake()
         idle = 0.0
         link.socket.settimeout(LOOK)
         while idle < IDLE:
@@ -120,8 +120,7 @@ class Mailbox:
                 continue
             if not data:
                 raise ConnectionResetError("the server closed the connection")
-            reader.feed(data)
-            while (message := reader.gets()) is not INCOMPLETE:
+            for message in intake.take(data):
                 self._take(message)
 
     def _take(self, message: object) -> None:

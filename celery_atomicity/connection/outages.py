@@ -26,7 +26,12 @@ STALE = 60.0
 # Two ends of a restart's grace that are nearer than this, in seconds, are of one restart.
 SAME = 2.0
 
+# When something else that is worth one line was last met, by what it is.
+_MET = struct.Struct("=d")
+_NEWS = mmap.PAGESIZE // _MET.size
+
 _page = mmap.mmap(-1, mmap.PAGESIZE)
+_news = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def note(address: str, reason: object, *, first: bool) -> None:
@@ -60,6 +65,15 @@ def sits_out(address: str, seconds: float) -> None:
     _PLACE.pack_into(_page, at, since, seen, until)
     if until - known > SAME:
         events.arbiter_sits_out.tell(address=address, seconds=seconds)
+
+
+def is_news(what: str) -> bool:
+    """Whether nobody has met *what*, such as an error that a server answers with, of late."""
+    now = clock.monotonic()
+    at = zlib.crc32(what.encode()) % _NEWS * _MET.size
+    (met,) = _MET.unpack_from(_news, at)
+    _MET.pack_into(_news, at, now)
+    return met == 0.0 or now - met > STALE
 
 
 def _at(address: str) -> int:

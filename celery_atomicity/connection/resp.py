@@ -8,6 +8,7 @@ hiredis reads the answers where it is installed.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 try:
@@ -22,6 +23,18 @@ Argument: TypeAlias = "bytes | str | int | float"
 
 INCOMPLETE = object()
 
+# No answer of ours has as many bytes, or nests as deep. What claims to is not a server of ours, or
+# one that would have us fill our memory.
+MOST_BYTES = 1 << 24
+DEEPEST = 8
+
+# Nor as many items: hiredis makes room for all that are announced. What we keep on a server holds
+# no line breaks, so this can only be an announcement.
+_HUGE = re.compile(rb"\n[*~>%|]\d{6,}\r")
+
+# The longest beginning of one that may be the end of what was received.
+_CUT = 24
+
 
 class ErrorReply(Exception):
     """An error that the server answered with; *code* is its first word, such as ``NOSCRIPT``."""
@@ -35,6 +48,11 @@ class ErrorReply(Exception):
     def is_unknown_script(self) -> bool:
         """Whether it says that the server has no script of that hash."""
         return self.code == "NOSCRIPT"
+
+    @property
+    def is_of_a_replica(self) -> bool:
+        """Whether it says that the server is not, or not any more, the one that takes writes."""
+        return self.code in ("READONLY", "MASTERDOWN") or "-READONLY" in str(self)
 
 
 def pack(arguments: Sequence[Argument]) -> bytes:
@@ -88,7 +106,7 @@ class Reader:
             self._at = start
         return value
 
-    def _value(self) -> object:
+    def _value(self, depth: int = 0) -> object:
         end = self._buffer.find(b"\r\n", self._at)
         if end < 0:
             return INCOMPLETE
@@ -99,7 +117,7 @@ class Reader:
         if kind == b"$":
             return self._data(int(rest))
         if kind == b"*":
-            return self._list(int(rest))
+            return self._list(int(rest), depth)
         if kind == b"+":
             return rest
         if kind == b"-":
@@ -116,16 +134,49 @@ class Reader:
         self._at = end + 2
         return data
 
-    def _list(self, length: int) -> object:
+    def _list(self, length: int, depth: int) -> object:
         if length < 0:
             return None
+        if depth == DEEPEST:
+            raise ValueError("an answer nests too deep")
         values = []
         for _ in range(length):
-            value = self._value()
+            value = self._value(depth + 1)
             if value is INCOMPLETE:
                 return INCOMPLETE
             values.append(value)
         return values
+
+
+class Intake:
+    """What comes in over one connection, as answers."""
+
+    def __init__(self) -> None:
+        self._reader = new_reader()
+        self._end = b"\n"
+        self._unfinished = 0
+
+    def take(self, data: bytes) -> list[object]:
+        """
+        The answers that *data* completes.
+
+        Raises:
+            ValueError: It is nothing that a server of ours would send; no more can be read.
+        """
+        if _HUGE.search(self._end + data):
+            raise ValueError(f"an answer of too many items: {data[:40]!r}")
+        self._end = data[-_CUT:]
+        self._reader.feed(data)
+        answers = []
+        try:
+            while (value := self._reader.gets()) is not INCOMPLETE:
+                answers.append(value)
+        except (MemoryError, RecursionError) as error:
+            raise ValueError(f"an answer that cannot be held: {data[:40]!r}") from error
+        self._unfinished = 0 if answers else self._unfinished + len(data)
+        if self._unfinished > MOST_BYTES:
+            raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+        return answers
 
 
 def new_reader() -> Any:

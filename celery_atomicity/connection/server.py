@@ -22,9 +22,11 @@ from celery_atomicity.connection import outages
 from celery_atomicity.connection.link import Link
 from celery_atomicity.connection.question import PATIENCE
 from celery_atomicity.connection.script import Script
+from celery_atomicity.connection.tls import check_files, hint
 
 if TYPE_CHECKING:
     from celery_atomicity.address import Address
+    from celery_atomicity.connection.resp import ErrorReply
     from celery_atomicity.connection.script import Command
     from celery_atomicity.settings import Settings
 
@@ -34,6 +36,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 # So many releases are kept for a server that is away; what is forgotten runs out by itself.
 MOST_OWED = 1000
+
+# So many different errors that a server answers with are kept for messages.
+MOST_REFUSALS = 10
+
+# What a missing right is answered with.
+NEEDS = "; docs/security.md lists the commands, keys and channels that its user needs"
 
 ARRIVE = Script("arrive")
 
@@ -49,6 +57,7 @@ class Server:
         error: Why there is none.
         owed: What is to be sent with the next connection, such as releases; the oldest go first
             when it is too much.
+        refusals: The errors it answers to our scripts with, each once; forgotten in an outage.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
@@ -59,6 +68,7 @@ class Server:
         self.error: Exception | None = None
         self.connecting = False
         self.owed: deque[Command] = deque(maxlen=MOST_OWED)
+        self.refusals: list[str] = []
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
 
@@ -87,7 +97,7 @@ class Server:
             # Whatever goes wrong in a client library on the way to a server is an outage to us.
             if connection is not None:
                 connection.disconnect()
-            raise ConnectionError(_explain(error)) from error
+            raise ConnectionError(self._explain(error)) from error
         return Link(connection, run, tls=self.address.tls is not None, sits_out=sits_out)
 
     def connected(self, link: Link) -> None:
@@ -104,8 +114,17 @@ class Server:
         """Note that the server did not serve; one warning an outage."""
         outages.note(str(self.address), error, first=self.error is None)
         self.error = error
+        self.refusals.clear()
         self._retry_at = now + self._pause
         self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+
+    def refused(self, error: ErrorReply) -> None:
+        """Note that the server refuses what we ask of it, as for want of a right."""
+        text = f"{error}{NEEDS}" if error.code == "NOPERM" else str(error)
+        if text not in self.refusals and len(self.refusals) < MOST_REFUSALS:
+            self.refusals.append(text)
+        if outages.is_news(f"{self.address} {text}"):
+            events.arbiter_refuses.tell(address=str(self.address), reason=text)
 
     def forget(self) -> None:
         """Let go of what a parent process left us."""
@@ -129,6 +148,7 @@ class Server:
             )
         run = info.get("run_id")
         if run is None:
+            self._do_without_info(connection)
             return f"unknown-{uuid.uuid4().hex}", 0.0
         # The difference of two whole seconds, so that it may be one too many.
         uptime = max(0, int(info.get("uptime_in_seconds", 0)) - 1) * 1000
@@ -137,9 +157,18 @@ class Server:
         sits_out = connection.read_response()
         return run, sits_out / 1000
 
+    def _do_without_info(self, connection: Any) -> None:
+        """Refuse a server that does not take writes, and say once what cannot be known of it."""
+        # Of a field that is not there: nothing but a replica's refusal comes of it.
+        connection.send_command("HDEL", keys.MARKER, "no such field")
+        connection.read_response()
+        if outages.is_news(f"{self.address} INFO"):
+            events.arbiter_is_unknown.tell(address=str(self.address))
+
     def _connection(self) -> Any:
         """A connection of redis-py's, not yet connected."""
         address = self.address
+        check_files(address)
         options: dict[str, Any] = {
             "db": address.db,
             "username": address.username,
@@ -157,6 +186,13 @@ class Server:
         if address.tls is not None:
             return SSLConnection(**options, **dict[str, Any](address.tls))
         return Connection(**options)
+
+    def _explain(self, error: Exception) -> str:
+        """*error* in words; never with the password, which redis-py does not show either."""
+        text = str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, redis.exceptions.NoPermissionError):
+            return text + NEEDS
+        return text + hint(self.address, text)
 
     def _master(self, options: dict[str, Any]) -> tuple[str, int]:
         """Ask the sentinels for the master of today."""
@@ -194,8 +230,3 @@ def _info(connection: Any) -> dict[str, str]:
 
 def _is_forbidden(error: ResponseError) -> bool:
     return isinstance(error, redis.exceptions.NoPermissionError) or "unknown command" in str(error)
-
-
-def _explain(error: Exception) -> str:
-    """*error* in words; never with the password, which redis-py does not show either."""
-    return str(error) or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from celery_atomicity import clock, events, keys
@@ -226,10 +227,11 @@ class Acquisition:
             lifted, highest = set(stored), fence
             for index, reply in enumerate(replies):
                 if reply is not None and isinstance(reply.value, list):
-                    done, last = cast("tuple[int, int]", reply.value)
-                    highest = max(highest, last)
-                    if done:
-                        lifted.add(index)
+                    with suppress(TypeError, ValueError):  # nonsense is silence
+                        done, last = map(int, cast("list[int]", reply.value))
+                        highest = max(highest, last)
+                        if done:
+                            lifted.add(index)
             return len(lifted), highest
 
         call: Call = (RAISE, [keys.fence_key(self._terms.group)], [fence])
@@ -290,7 +292,12 @@ class Acquisition:
         terms = self._terms
         holder = outcome.holder.partition(" ")[2] or None
         if outcome.silent:
-            why = "too few of the addresses in atomicity_redis answered; check that they run"
+            why = "; ".join(
+                (
+                    "too few of the addresses in atomicity_redis answered; check that they run",
+                    *self._clients.troubles,
+                )
+            )
         elif holder is None:
             why = "others are before us, or a server that restarted still grants nothing"
         else:
@@ -352,5 +359,5 @@ def _vote(reply: Reply | None) -> quorum.Vote | None:
             pause=max(0, int(pause_ms)) / 1000,
             holder=holder.decode("utf-8", "replace"),
         )
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return None

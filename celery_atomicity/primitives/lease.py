@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
 from celery_atomicity.errors import LeaseLost
+from celery_atomicity.keys import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,5 +104,5 @@ class Lease:
 
 
 def shown(keys: Sequence[str]) -> str:
-    """*keys* for a message."""
-    return ", ".join(map(repr, keys))
+    """*keys* for a message; what is very long is cut."""
+    return ", ".join(repr(key if len(key) <= LONGEST else f"{key[:LONGEST]}...") for key in keys)

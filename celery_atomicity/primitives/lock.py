@@ -79,7 +79,7 @@ class Locks:
                     names.seen_key(self.group, key),
                 )
             ),
-            holder=holder or f"process {os.getpid()} on {platform.node()}",
+            holder=names.printable(holder or f"process {os.getpid()} on {platform.node()}"),
             ttl=ttl,
             grace=self._clients.settings.grace_of(ttl),
             min_hold=min_hold,

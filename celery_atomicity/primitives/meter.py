@@ -66,7 +66,13 @@ class Meter:
         for start in range(0, len(names), CHUNK):
             chunk = slice(start, start + CHUNK)
             reply = self._clients.ask(self._script, names[chunk], amounts[chunk])
-            debts.extend(map(float, cast("list[int | bytes]", reply.value)))
+            try:
+                reached = [float(debt) for debt in cast("list[int | bytes]", reply.value)]
+            except (TypeError, ValueError):
+                reached = []
+            if len(reached) != len(names[chunk]):
+                raise self._clients.unexpected(reply.value)
+            debts += reached
         return debts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import threading
 import weakref
 from dataclasses import dataclass, replace
@@ -262,19 +263,22 @@ class Partition:
             [round(self.interval * 1000), round(self.interval * 1000) * COUNTER_LIFE],
         )
         try:
-            number, place, previous, now = cast("list[int]", reply.value)
+            number, place, previous, now = map(int, cast("list[int]", reply.value))
+            if place < 1 or previous < -1:
+                raise ValueError  # noqa: TRY301 - as what follows
             return Registration(
-                interval=int(number),
-                index=int(place) - 1,
-                previous=int(previous),
-                now=int(now) / 1000,
+                interval=number,
+                index=place - 1,
+                previous=previous,
+                now=now / 1000,
                 sent=reply.sent,
                 received=reply.received,
                 run=reply.run,
             )
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise Unavailable(
-                f"The arbiter answered a registration in {self.group!r} with {reply.value!r}; "
+                f"The arbiter answered a registration in {self.group!r} with "
+                f"{reprlib.repr(reply.value)}; "
                 "is it a Redis or Valkey server, and does nothing else write the key "
                 f"{keys.slots_base(self.group)}?"
             ) from None

@@ -169,8 +169,18 @@ class Rates:
         self, questions: Sequence[Question], promises: Mapping[str, str]
     ) -> tuple[Answer, float, float]:
         reply = self._ask("0", questions, promises)
-        kind, wait, which, *born = cast("list[Any]", reply.value)
-        answer = Answer(_KINDS[kind], float(wait), which - 1, tuple(map(bytes.decode, born)))
+        try:
+            kind, wait, which, *born = cast("list[Any]", reply.value)
+            answer = Answer(_KINDS[kind], float(wait), which - 1, tuple(map(bytes.decode, born)))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise self._clients.unexpected(reply.value) from None
+        longest = max(SLEEP, *(question.patience for question in questions))
+        if (
+            len(born) != len(questions)
+            or not 0 <= answer.wait < math.inf
+            or (answer.kind is Kind.START and answer.wait > longest + 1.0)
+        ):
+            raise self._clients.unexpected(reply.value)
         for question, each in zip(questions, answer.born, strict=True):
             self._remember(question.limit.key, reply.received, each)
         # A network's own delay shifts all starts alike, so only what goes beyond it is late.

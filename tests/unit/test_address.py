@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_atomicity.address import Address
+from celery_atomicity.errors import InvalidSetting
 
 
 def parse(url, **options):
@@ -71,6 +72,9 @@ def test_sentinels_as_celery_writes_them():
         (ssl.CERT_NONE, "none"),
         ("CERT_REQUIRED", "required"),
         (ssl.CERT_REQUIRED, "required"),
+        ("ssl.CERT_REQUIRED", "required"),
+        (2, "required"),
+        ("2", "required"),
         ("optional", "optional"),
     ],
 )
@@ -80,6 +84,43 @@ def test_certificate_requirements_in_every_way_that_celery_users_write_them(writ
 
     assert in_url.tls["ssl_cert_reqs"] == meant
     assert beside.tls["ssl_cert_reqs"] == meant
+
+
+def test_no_requirement_for_certificates_is_how_redis_py_writes_none():
+    assert parse("redis://h", tls={"ssl_cert_reqs": None}).tls["ssl_cert_reqs"] == "none"
+
+
+def test_an_unknown_requirement_for_certificates_is_refused_at_once():
+    with pytest.raises(InvalidSetting, match=r"CERT_SOME.*required"):
+        parse("rediss://h?ssl_cert_reqs=CERT_SOME")
+
+
+def test_an_at_sign_in_an_option_or_a_path_is_not_the_end_of_a_password():
+    address = parse("rediss://:pw@h:1/2?ssl_ca_certs=/etc/a@b/ca.pem&sentinel_password=x@y")
+
+    assert (address.hosts, address.db, address.password) == ((("h", 1),), 2, "pw")
+    assert address.tls == {"ssl_ca_certs": "/etc/a@b/ca.pem"}
+    assert parse("unix:///run/a@b.sock").path == "/run/a@b.sock"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cret?ab=c@h",  # a password that is not escaped, and so read as something else
+        "redis://u:12/s3cret?ab=c@h",
+        "redis://u:s3cret/x@h:port",
+        "redis://u:s3cret@h/x",
+        "sentinel://h/?sentinel_password=s3cret",
+        "rediss://h/x?ssl_password=s3cret",
+        "nonsense://u:s3cret@h",
+        "s3cret",
+    ],
+)
+def test_no_error_shows_a_password(url):
+    with pytest.raises(InvalidSetting) as refused:
+        parse(url)
+
+    assert "s3cret" not in str(refused.value)
 
 
 def test_tls_checks_certificates_unless_told_otherwise():

@@ -18,6 +18,7 @@ ledger. Every call is one round trip (a load one for each few thousand units) an
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ class Ledger:
             chunks = list(_chunked(units, CHUNK))
             replies = self.clients.ask_many([self._loading(chunk, starts) for chunk in chunks])
             for chunk, reply in zip(chunks, replies, strict=True):
-                found.update(zip(chunk, map(int, _answers(reply.value)), strict=True))
+                found.update(zip(chunk, _instants(reply.value, len(chunk)), strict=True))
         return found
 
     def claim(self, claims: Sequence[Claim]) -> list[Begun | None]:
@@ -141,7 +142,7 @@ class Ledger:
         reply = self.clients.ask(_CLAIM, self._keys(claims), arguments)
         return [
             Begun(claim, alone=answer == 1) if answer else None
-            for claim, answer in zip(claims, _answers(reply.value), strict=True)
+            for claim, answer in zip(claims, _answers(reply.value, len(claims)), strict=True)
         ]
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> list[bool]:
@@ -158,7 +159,7 @@ class Ledger:
             )
         keys_ = self._keys([outcome.begun.claim for outcome in outcomes])
         reply = self.clients.ask(_SETTLE, keys_, arguments)
-        return [answer == 1 for answer in _answers(reply.value)]
+        return [answer == 1 for answer in _answers(reply.value, len(outcomes))]
 
     def entries(self) -> list[str]:
         """The names of the entries that beats have asked for, in order."""
@@ -231,11 +232,24 @@ def _text(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _answers(value: object) -> list[Any]:
-    """*value* as the list it is, or the reason why there is none."""
-    if isinstance(value, list):
+def _answers(value: object, count: int | None = None) -> list[Any]:
+    """*value* as the list it is, of *count* items if that is known; or why there is none."""
+    if isinstance(value, list) and count in (None, len(value)):
         return value
-    raise Unavailable(f"The arbiter did not serve the ledger: {value}.")
+    raise _unserved(value)
+
+
+def _instants(value: object, count: int) -> list[int]:
+    answers = _answers(value, count)
+    try:
+        return [int(answer) for answer in answers]
+    except (TypeError, ValueError):
+        raise _unserved(value) from None
+
+
+def _unserved(value: object) -> Unavailable:
+    said = value if isinstance(value, Exception) else f"it answered {reprlib.repr(value)}"
+    return Unavailable(f"The arbiter did not serve the ledger: {said}.")
 
 
 def _chunked(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:

@@ -15,6 +15,7 @@ from celery_atomicity.integration.singleton.asking import forget_asked
 from celery_atomicity.integration.singleton.interrupt import Interruptible
 from celery_atomicity.integration.tasks.execution import give_way
 from celery_atomicity.integration.tasks.requeue import may_be_given_back
+from celery_atomicity.keys import printable
 from celery_atomicity.primitives.lease import held
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def is_held_by_another_copy(execution: Execution, error: LockTimeout) -> bool:
     """
     if execution.where != "worker" or not may_be_given_back(execution.task):
         return False
-    return (error.holder or "").startswith(_copies(execution))
+    return (error.holder or "").startswith(printable(_copies(execution)))
 
 
 @before_task_publish.connect(weak=False)
