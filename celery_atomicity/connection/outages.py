@@ -73,7 +73,8 @@ def is_news(what: str) -> bool:
     at = zlib.crc32(what.encode()) % _NEWS * _MET.size
     (met,) = _MET.unpack_from(_news, at)
     _MET.pack_into(_news, at, now)
-    return met == 0.0 or now - met > STALE
+    news: bool = met == 0.0 or now - met > STALE
+    return news
 
 
 def _at(address: str) -> int:

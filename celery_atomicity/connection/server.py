@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from celery_atomicity import keys
+from celery_atomicity import events, keys
 from celery_atomicity.connection import outages
 from celery_atomicity.connection.link import Link
 from celery_atomicity.connection.question import PATIENCE
