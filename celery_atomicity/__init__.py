@@ -13,6 +13,7 @@ from celery_atomicity.errors import (
 from celery_atomicity.integration.app import Atomicity, current_atom, current_lease
 from celery_atomicity.integration.beat import partitioned
 from celery_atomicity.integration.rate_limit import hold_back, rate_limited
+from celery_atomicity.integration.signals import assigned, lease_lost, rate_delayed, tick_skipped
 from celery_atomicity.integration.singleton import singleton_by
 from celery_atomicity.keys import slot_of
 from celery_atomicity.primitives.lease import Lease
@@ -34,6 +35,11 @@ __all__ = [
     "Assignment",
     "Lease",
     "slot_of",
+    # Celery's signals
+    "assigned",
+    "lease_lost",
+    "rate_delayed",
+    "tick_skipped",
     # errors
     "AlreadyHeld",
     "AtomicityError",

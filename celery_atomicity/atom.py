@@ -45,6 +45,12 @@ def arbiter_of(settings: Settings) -> Arbiter:
         return found
 
 
+def arbiters() -> list[Arbiter]:
+    """All that this process has at the moment."""
+    with _lock:
+        return list(_arbiters.values())
+
+
 def _after_fork() -> None:
     # Whoever held it in the parent, in another thread, does not exist here.
     global _lock  # noqa: PLW0603 - of the process

@@ -154,6 +154,12 @@ arbiter_is_unknown = Event(
     "unnoticed, so that a key may then be granted while somebody holds it, and each new connection "
     "counts as a restart for slots; docs/security.md says what its user needs",
 )
+mailbox_gone = Event(
+    "arbiter",
+    "reason",
+    DEBUG,
+    "The connection by which waiters are rung is gone, and made anew: %(reason)s",
+)
 
 # -- slots -----------------------------------------------------------------------------------------
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock
+from celery_atomicity import clock, events
 from celery_atomicity.connection.link import CHUNK
 from celery_atomicity.connection.resp import Intake, pack
 from celery_atomicity.connection.server import Server
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from celery_atomicity.connection.link import Link
     from celery_atomicity.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 # How long a mailbox listens on when nobody waits any more, and how long it rests when its server
 # does not answer, in seconds. Whoever waits asks by itself from time to time, so neither is urgent.
@@ -97,7 +94,7 @@ class Mailbox:
                 self._listen(link)
                 self._unsubscribed()
             except (OSError, ValueError) as error:
-                logger.debug("The mailbox's connection is gone: %s", error)
+                events.mailbox_gone.tell(reason=str(error))
                 self._unsubscribed()
                 clock.wait(rest, REST)
 

@@ -64,7 +64,7 @@ class Atomicity:
 
     def _install(self, app: Celery) -> None:
         # Here, since these know Atomicity.
-        from celery_atomicity.integration import worker  # noqa: PLC0415
+        from celery_atomicity.integration import metrics, standing, worker  # noqa: PLC0415
 
         self.app = app
         self.groups = ()
@@ -72,7 +72,10 @@ class Atomicity:
         self._arbiter: Arbiter | None = None
         self._atoms: dict[str, Atom] = {}
         self._announced = False
+        # Made here, and so before whatever a worker forks.
+        self.standing = standing.Standing()
         worker.install(app)
+        metrics.measure_by_default()
 
     @classmethod
     def of(cls, app: Celery) -> Atomicity:
@@ -128,6 +131,10 @@ class Atomicity:
             except InvalidSetting as error:
                 raise ImproperlyConfigured(str(error)) from error
         return found
+
+    def atoms_of_workers(self) -> list[Atom]:
+        """The decisions of each group in which the workers of the app take part."""
+        return [self.atom(name) for name in dict.fromkeys((self.settings.group, *self.groups))]
 
     def announce(self) -> None:
         """Log once which addresses are used and where they come from, and what looks odd."""

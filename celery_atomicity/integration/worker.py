@@ -12,6 +12,7 @@ from celery.worker.control import inspect_command
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.embedded import SchedulerStep
 from celery_atomicity.integration.beat.guard import guard
+from celery_atomicity.integration.standing import REASON
 from celery_atomicity.integration.warden import WardenStep, page_of_this_process
 from celery_atomicity.primitives.partition import leave_to_parent
 
@@ -36,8 +37,7 @@ class ReplicaStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **_options: Any) -> None:
         atomicity = Atomicity.of(worker.app)
-        names = (atomicity.settings.group, *atomicity.groups)
-        self._atoms: list[Atom] = [atomicity.atom(name) for name in dict.fromkeys(names)]
+        self._atoms: list[Atom] = atomicity.atoms_of_workers()
         guard(worker.app)
 
     def start(self, worker: Any) -> None:
@@ -63,9 +63,13 @@ class ReplicaStep(bootsteps.StartStopStep):
 @inspect_command()
 def atomicity(state: Any, **_options: Any) -> list[dict[str, Any]]:
     """How this worker stands in each of its groups."""
-    installed = Atomicity.of(state.app)
-    names = (installed.settings.group, *installed.groups)
-    return [asdict(installed.atom(name).state()) for name in dict.fromkeys(names)]
+    atomicity = Atomicity.of(state.app)
+    answers = [asdict(atom.state()) for atom in atomicity.atoms_of_workers()]
+    for answer in answers:
+        answer["stood_down"] = atomicity.standing.is_down
+        if answer["stood_down"]:
+            answer["error"] = answer["error"] or REASON
+    return answers
 
 
 @worker_process_init.connect(weak=False)

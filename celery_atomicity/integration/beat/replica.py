@@ -44,6 +44,7 @@ class Replica:
         self._fed = clock.monotonic()
         self._changes = 0
         self._seen = -1
+        self._down = False
         self._parent = os.getppid() if current_process().name == EMBEDDED else None
 
     def open(self) -> None:
@@ -55,6 +56,15 @@ class Replica:
     def close(self) -> None:
         """Stand down and stop registering."""
         self.atom.close()
+
+    def heed(self, *, stand_down: bool) -> None:
+        """Stand down, or no longer; what the worker was told that this beat is embedded in."""
+        if stand_down is not self._down:
+            self._down = stand_down
+            if stand_down:
+                self.atom.close()
+            else:
+                self.atom.open(alive=self.alive)
 
     def feed(self) -> None:
         """Say that the tick loop runs."""

@@ -97,6 +97,7 @@ class _Partitioned:
         return replica
 
     def _pass(self, replica: Replica) -> float:
+        replica.heed(stand_down=Atomicity.of(self.app).standing.is_down)
         if replica.changed():
             self._plan.stale = True
         # First, and whatever is owned now: it says what has really been sent.
