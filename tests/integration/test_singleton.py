@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from celery_atomicity import (
 )
 from celery_atomicity.atom import arbiter_of
 from celery_atomicity.integration.logs import LeaseFilter
+from celery_atomicity.integration.tasks.skipped import Skip
 from celery_atomicity.integration.warden import Warden
 from celery_atomicity.primitives.estate import Estate
 
@@ -471,6 +473,12 @@ class TestInAWorker:
 
         assert eager.state == "SUCCESS"
         assert done.stdout.split() == ["SUCCESS", "True", "waits", "SKIPPED", "True"], done.stderr
+
+    def test_a_skip_reaches_the_main_process(self):
+        """A pool child pickles what ended its task."""
+        skipped = pickle.loads(pickle.dumps(Skip({"skipped": True}, "SKIPPED")))
+
+        assert (skipped.result, skipped.state) == ({"skipped": True}, "SKIPPED")
 
     def test_skip_stores_nothing_where_results_are_ignored(self, app, task, holding):
         mine = task(scope="s", on_conflict="skip")

@@ -42,7 +42,7 @@ class Skip(Ignore):
     """
 
     def __init__(self, result: dict[str, Any], state: str) -> None:
-        super().__init__(result)
+        super().__init__(result, state)  # what it is made of again in the worker's main process
         self.result = result
         self.state = state
 
