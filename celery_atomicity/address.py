@@ -94,7 +94,9 @@ class Address:
         credentials, _, hosts = netloc.rpartition("@")
         username, _, password = credentials.partition(":")
         for other in more:
-            hosts += "," + _split(other.rpartition("://")[2])[0].rpartition("@")[2]
+            its_netloc, its_path, its_query = _split(other.rpartition("://")[2])
+            hosts += "," + its_netloc.rpartition("@")[2]
+            path, query = path or its_path, its_query | query
         options = options or {}
         encrypted = scheme in ("rediss", "sentinels") or bool(tls)
         about = _Text(setting, url)

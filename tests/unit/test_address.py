@@ -48,6 +48,7 @@ def test_no_text_of_an_address_shows_its_password(username, password):
         ("unix://:pw@/run/redis.sock", "unix://:**@/run/redis.sock"),
         ("sentinel://a:1,b/main/4", "sentinel://a:1,b:26379/main/4"),
         ("sentinel://:pw@a:1,b:2/main", "sentinel://:**@a:1,b:2/main"),
+        ("sentinel://a:1;sentinel://b:2/main/4", "sentinel://a:1,b:2/main/4"),
     ],
 )
 def test_every_form_of_a_url(url, shown):
