@@ -66,9 +66,13 @@ def meter_key(group: str, key: str) -> str:
     return f"atom:{group}:meter:{safe(key)}"
 
 
-def rate_key(group: str, key: str) -> str:
-    """The hash that holds what has started and what is promised under the limit of *key*."""
-    return f"atom:{group}:rate:{safe(key)}"
+def rate_key(group: str, key: str, *, is_safe: bool = False) -> str:
+    """
+    The hash that holds what has started and what is promised under the limit of *key*.
+
+    With *is_safe*, what is given is *safe(key)* already: it was read from a server.
+    """
+    return f"atom:{group}:rate:{key if is_safe else safe(key)}"
 
 
 def lock_key(group: str, key: str) -> str:

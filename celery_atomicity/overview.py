@@ -1,49 +1,24 @@
 """
 What stands on the arbiter for a group: for a person who wants to know, never for a decision.
 
-Read on the first address, in passing: the parts of it were true one after the other. Nothing is
-written.
+Read in passing: the parts of it were true one after the other. Locks are looked at on every
+address, all else on the first, which alone has it. Nothing is written.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from celery_atomicity import keys
+from celery_atomicity import custody, keys
+from celery_atomicity.errors import Unavailable
 from celery_atomicity.primitives.rates import FIELDS, Standing, standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from celery_atomicity.connection import Clients
-
-# Keys that the server looks at in one step of a scan, and commands in one round trip.
-STEP, CHUNK = 1000, 500
-
-# What a lock's value of ours looks like: the lease's id, who holds it, and since when.
-_VALUE = re.compile(r"[0-9a-f]{32}\.\d+ (?P<holder>.*), since (?P<since>\S+)\Z", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """
-    A key that is taken.
-
-    Attributes:
-        key: Its name, as far as it is readable.
-        holder: Who holds it, in the holder's words; empty: it does not say.
-        since: When it was asked for, ISO 8601 on the holder's clock; empty: it does not say.
-        remaining: Seconds until it is free unless it is renewed; None: it never is.
-        waiting: How many stand in line for it.
-    """
-
-    key: str
-    holder: str
-    since: str
-    remaining: float | None
-    waiting: int
+    from celery_atomicity.custody import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +82,16 @@ def look(clients: Clients, group: str) -> Overview:
         NotConfigured: There is no arbiter.
         Unavailable: It did not answer.
     """
-    found: dict[str, list[str]] = {"lock": [], "rate": [], "meter": []}
     prefix = f"atom:{group}:"
-    for name in _scan(clients, prefix):
-        kind, _, key = name.removeprefix(prefix).partition(":")
-        if kind in found:
-            found[kind].append(key)
-    for names in found.values():
-        names.sort()
+    each = custody.scan_each(clients, prefix)
+    if isinstance(each[0], Unavailable):
+        raise each[0]
+    found = _sorted(each[0], prefix)
     return Overview(
         group,
         registered=registered(clients, group),
         sits_out=_sits_out(clients),
-        locks=tuple(_locks(clients, prefix, found["lock"])),
+        locks=tuple(custody.locks(clients, group, [_locks(names, prefix) for names in each])),
         limits=tuple(_limits(clients, prefix, found["rate"])),
         debts=tuple(_debts(clients, prefix, found["meter"])),
     )
@@ -134,9 +106,12 @@ def look_up(clients: Clients, group: str, key: str) -> Account:
     prefix = f"atom:{group}:"
     rates = f"{prefix}rate:"
     # A limit is called scope, scope:key, or scope#2:key where a task has two of one scope.
+    [found] = custody.scan_each(clients, rates, first_only=True)
+    if isinstance(found, Unavailable):
+        raise found
     names = [
         name
-        for name in (each.removeprefix(rates) for each in _scan(clients, rates))
+        for name in (each.removeprefix(rates) for each in found)
         if name == keys.safe(key)
         or name.startswith((f"{key}:", f"{key}#"))
         or name.endswith(f":{key}")
@@ -176,44 +151,18 @@ def _now(clients: Clients) -> float:
     return int(seconds) + int(micros) / 1_000_000
 
 
-def _scan(clients: Clients, prefix: str) -> Iterator[str]:
-    """The names of the keys that begin with *prefix*, each once."""
-    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
-    cursor: bytes = b"0"
-    seen = set()
-    while True:
-        answer = clients.command("SCAN", cursor, "MATCH", pattern, "COUNT", STEP)
-        cursor, names = cast("tuple[bytes, list[bytes]]", answer)
-        for name in map(_text, names):
-            if name not in seen:
-                seen.add(name)
-                yield name
-        if cursor == b"0":
-            return
+def _sorted(names: list[str], prefix: str) -> dict[str, list[str]]:
+    """*names* by what they are for, without what they have in common."""
+    found: dict[str, list[str]] = {"lock": [], "rate": [], "meter": []}
+    for name in names:
+        kind, _, key = name.removeprefix(prefix).partition(":")
+        if kind in found:
+            found[kind].append(key)
+    return found
 
 
-def _locks(clients: Clients, prefix: str, names: list[str]) -> Iterator[Held]:
-    asked = [
-        command
-        for name in names
-        for command in (
-            ("GET", f"{prefix}lock:{name}"),
-            ("PTTL", f"{prefix}lock:{name}"),
-            ("ZCARD", f"{prefix}line:{name}"),
-        )
-    ]
-    answers = iter(_answers(clients, asked))
-    for name, value, left, waiting in zip(names, answers, answers, answers, strict=False):
-        if not isinstance(value, bytes):  # let go since the scan, or no lock at all
-            continue
-        said = _VALUE.match(_text(value))
-        yield Held(
-            name,
-            holder=said["holder"] if said else "",
-            since=said["since"] if said else "",
-            remaining=max(0, left) / 1000.0 if isinstance(left, int) and left != -1 else None,
-            waiting=waiting if isinstance(waiting, int) else 0,
-        )
+def _locks(names: list[str] | Unavailable, prefix: str) -> list[str] | Unavailable:
+    return names if isinstance(names, Unavailable) else _sorted(names, prefix)["lock"]
 
 
 def _limits(clients: Clients, prefix: str, names: list[str]) -> Iterator[Limited]:
@@ -239,10 +188,6 @@ def _debts(clients: Clients, prefix: str, names: list[str]) -> Iterator[Owed]:
 
 def _answers(clients: Clients, commands: Sequence[Sequence[str]]) -> list[object]:
     answers: list[object] = []
-    for start in range(0, len(commands), CHUNK):
-        answers += clients.command_many(commands[start : start + CHUNK])
+    for start in range(0, len(commands), custody.CHUNK):
+        answers += clients.command_many(commands[start : start + custody.CHUNK])
     return answers
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")

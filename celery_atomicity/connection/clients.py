@@ -112,24 +112,36 @@ class Clients:
         Raises:
             NotConfigured: There is no address.
         """
-        first = self._server()
-        exchange = self._exchange
-        if self.count == 1:
-            exchange.connect(first)
-        else:
-            exchange.connect_aside(self.count // 2 + 1)
-        width = len(calls[0])
-        if enough is not None:
-            now = clock.monotonic()
-            if any(server.is_late(now) for server in exchange.servers):
-                decided = enough
-        question = Question(self.count * width, decided, exchange.timeout, enough)
-        for address, (server, its) in enumerate(zip(exchange.servers, calls, strict=True)):
-            commands = [script.command(keys, arguments) for script, keys, arguments in its]
-            exchange.send(server, question, commands, first=address * width, or_fail=True)
-        question.look()
-        exchange.read_until_done(question)
-        return list(question.replies)
+        commands = [[script.command(keys, args) for script, keys, args in its] for its in calls]
+        return self._ask_each(commands, decided, enough, up=self.count // 2 + 1)
+
+    def command_each(
+        self, commands: Sequence[Sequence[Sequence[Argument]]]
+    ) -> list[list[object] | Unavailable]:
+        """
+        Run plain commands on all addresses at the same time, on each its own, perhaps none.
+
+        Waits for all of them, and at most for about three timeouts.
+
+        Returns:
+            For each address the answers to its commands, an *ErrorReply* where it refused one; or
+            why it did not answer.
+
+        Raises:
+            NotConfigured: There is no address.
+        """
+        plain = [[Command.plain(*one) for one in its] for its in commands]
+        replies = iter(self._ask_each(plain, lambda _: False, None, up=self.count))
+        answers: list[list[object] | Unavailable] = []
+        for server, its in zip(self._exchange.servers, commands, strict=True):
+            values = [cast("Reply", next(replies)).value for _ in its]
+            lost = [one for one in values if _is_silence(one)]
+            answers.append(_unavailable(server, cast("Exception", lost[0])) if lost else values)
+        return answers
+
+    def refused(self, address: int, cause: Exception) -> Unavailable:
+        """The error that says that the address of this index did not serve a request."""
+        return _unavailable(self._exchange.servers[address], cause)
 
     def unexpected(self, value: object) -> Unavailable:
         """The error that says that the first address answered a script with *value*: nonsense."""
@@ -156,6 +168,35 @@ class Clients:
             )
         return self._exchange.servers[0]
 
+    def _ask_each(
+        self,
+        commands: Sequence[Sequence[Command]],
+        decided: Callable[[list[Reply | None]], bool],
+        enough: Callable[[list[Reply | None]], bool] | None,
+        *,
+        up: int,
+    ) -> list[Reply | None]:
+        """Send each address its *commands*, once *up* of them are connected if that can be."""
+        first = self._server()
+        exchange = self._exchange
+        if self.count == 1:
+            exchange.connect(first)
+        else:
+            exchange.connect_aside(up)
+        if enough is not None:
+            now = clock.monotonic()
+            if any(server.is_late(now) for server in exchange.servers):
+                decided = enough
+        question = Question(sum(map(len, commands)), decided, exchange.timeout, enough)
+        at = 0
+        for server, its in zip(exchange.servers, commands, strict=True):
+            if its:
+                exchange.send(server, question, its, first=at, or_fail=True)
+            at += len(its)
+        question.look()
+        exchange.read_until_done(question)
+        return list(question.replies)
+
     def _ask_one(self, command: Command) -> Reply:
         [reply] = self._ask_first([command])
         if isinstance(reply.value, ErrorReply):
@@ -168,15 +209,26 @@ class Clients:
         self._exchange.ask(server, question, commands)
         replies = cast("list[Reply]", question.replies)
         for reply in replies:
-            if isinstance(reply.value, Exception) and not isinstance(reply.value, ErrorReply):
-                raise _unavailable(server, reply.value)
+            if _is_silence(reply.value):
+                raise _unavailable(server, cast("Exception", reply.value))
         return replies
 
 
+def _is_silence(value: object) -> bool:
+    """Whether it stands for an answer that did not come, rather than being one."""
+    return isinstance(value, Exception) and not isinstance(value, ErrorReply)
+
+
 def _unavailable(server: Server, cause: Exception) -> Unavailable:
+    forbidden = isinstance(cause, ErrorReply) and cause.code == "NOPERM"
+    remedy = (
+        "Allow it with ACL SETUSER; 'celery atomicity doctor' says what else is missing."
+        if forbidden
+        else "Check that it runs, and that atomicity_redis names it."
+    )
     error = Unavailable(
-        f"The arbiter at {server.address} did not serve a request: {cause}. "
-        "Check that it runs, and that atomicity_redis names it."
+        f"The arbiter at {server.address} did not serve a request: {str(cause).rstrip('.')}. "
+        f"{remedy}"
     )
     error.__cause__ = cause
     return error

@@ -160,7 +160,9 @@ class Rates:
             NotConfigured: There is no arbiter.
             Unavailable: It did not answer.
         """
-        name = rate_key(self._group, key)
+        return self._look(rate_key(self._group, key))
+
+    def _look(self, name: str) -> Standing | None:
         fields = self._clients.command("HMGET", name, *FIELDS)
         seconds, micros = cast("list[bytes]", self._clients.command("TIME"))
         return standing(fields, int(seconds) * 1000.0 + int(micros) / 1000.0)
@@ -196,20 +198,54 @@ class Rates:
         if len(self._seen) > _MEMORY:
             self._seen.popitem(last=False)
 
+    def reset(self, stored: str, seconds: float) -> None:
+        """
+        Let the next start under a limit come in so many *seconds*, and forget what it owed.
+
+        What has a place already keeps that. What was charged and sleeps out its last moments is
+        waited for, as after a loss of data.
+
+        Args:
+            stored: The limit's key as it stands on the server, see *keys.safe*.
+            seconds: At the pace of the rate from then on; 0: from now on, with the whole burst.
+
+        Raises:
+            ValueError: *seconds* is negative or not finite.
+            NotConfigured: There is no arbiter.
+            Unavailable: It did not answer; the limit may owe nothing now.
+        """
+        if not 0 <= seconds < _MOST / 1000:
+            raise ValueError(f"a limit cannot be set to {seconds!r} s")
+        name = rate_key(self._group, stored, is_safe=True)
+        stands = self._look(name)
+        self._clients.command("DEL", name)
+        if seconds > 0:
+            rate, burst = (1.0, 1.0) if stands is None else (stands.rate, stands.burst)
+            limit = Limit(stored, rate, burst, min(1.0, burst))
+            said = self._said(Question(limit), "", "")
+            self._clients.ask(self._script, [name], [_text(seconds * 1000.0), _text(SLEEP), *said])
+
     def _ask(self, held: str, questions: Sequence[Question], promises: Mapping[str, str]) -> Reply:
         keys, arguments = [], [held, _text(SLEEP)]
         now = clock.monotonic()
         for question in questions:
-            limit = question.limit
-            when, born = self._seen.get(limit.key, (-math.inf, ""))
-            keys.append(rate_key(self._group, limit.key))
-            arguments += (
-                _text(limit.rate / 1000.0),
-                _text(limit.burst),
-                _text(limit.cost),
-                promises.get(limit.key, ""),
-                _text(question.patience),
-                _text(min(question.longest, _MOST)),
-                born if now - when < _SURE else "",
+            key = question.limit.key
+            when, born = self._seen.get(key, (-math.inf, ""))
+            keys.append(rate_key(self._group, key))
+            arguments += self._said(
+                question, promises.get(key, ""), born if now - when < _SURE else ""
             )
         return self._clients.ask(self._script, keys, arguments)
+
+    def _said(self, question: Question, promise: str, born: str) -> tuple[str, ...]:
+        """What the script is told of one limit."""
+        limit = question.limit
+        return (
+            _text(limit.rate / 1000.0),
+            _text(limit.burst),
+            _text(limit.cost),
+            promise,
+            _text(question.patience),
+            _text(min(question.longest, _MOST)),
+            born,
+        )

@@ -51,3 +51,9 @@ def test_the_workers_and_beats_of_a_fleet_are_shown(celery_setup):
     assert (seldom["sent"], seldom["last"]) == (None, None)
     assert 86_000 < seldom["coming"] - time.time() < 86_400
     assert group["arbiter"]["registered"] == 2
+    code, output = first.container.exec_run(
+        "sh -c 'celery -A app atomicity slots 5 --json 2>/dev/null'"
+    )
+    shares = json.loads(output)
+    assert code == 0, output
+    assert sorted(slot for share in shares["shares"] for slot in share["slots"]) == list(range(5))

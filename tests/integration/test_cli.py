@@ -2,18 +2,13 @@
 
 import json
 import re
-from contextlib import suppress
 
 import pytest
-from celery import Celery
-from celery.bin.base import CLIContext
-from celery.exceptions import ImproperlyConfigured
-from click.testing import CliRunner
+from support.cli import Apps, run
 
-from celery_atomicity import Atomicity, NotConfigured
+from celery_atomicity import Atomicity
 from celery_atomicity.integration.beat.due import Unit
 from celery_atomicity.integration.beat.ledger import Claim, Ledger, Outcome
-from celery_atomicity.integration.command.group import atomicity
 from celery_atomicity.primitives.limit import Limit
 from celery_atomicity.primitives.rate import Question
 from celery_atomicity.testing import free_port
@@ -23,31 +18,14 @@ NOW = 1_700_000_000_000_000
 
 @pytest.fixture
 def make_app():
-    made = []
-
-    def make(broker, **conf):
-        app = Celery("shop", broker=broker, set_as_current=False)
-        app.conf.update(conf)
-        made.append(app)
-        return app
-
-    yield make
-    for app in made:
-        with suppress(NotConfigured, ImproperlyConfigured):
-            Atomicity.of(app).clients.close()
-        app.close()
+    made = Apps()
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def app(make_app, server):
-    app = make_app(server.url, atomicity_restart_grace=0)
-    Atomicity(app)
-    return app
-
-
-def run(app, *arguments):
-    context = CLIContext(app=app, no_color=True, workdir=None)
-    return CliRunner().invoke(atomicity, arguments, obj=context)
+    return make_app(server.url, atomicity_restart_grace=0)
 
 
 def status(app, *arguments):
@@ -116,7 +94,6 @@ def test_status_as_json_tells_all(app):
 
 def test_an_arbiter_that_does_not_answer_exits_with_1(make_app, server):
     app = make_app(server.url, atomicity_redis=f"redis://127.0.0.1:{free_port()}")
-    Atomicity(app)
 
     result = status(app)
 
@@ -129,7 +106,6 @@ def test_a_broker_that_does_not_answer_exits_with_1_and_the_arbiter_is_shown(mak
     app = make_app(
         f"redis://127.0.0.1:{free_port()}", atomicity_redis=server.url, atomicity_restart_grace=0
     )
-    Atomicity(app)
 
     with Atomicity.of(app).atom().lock("books"):
         result = status(app)
@@ -141,7 +117,6 @@ def test_a_broker_that_does_not_answer_exits_with_1_and_the_arbiter_is_shown(mak
 
 def test_without_an_arbiter_it_exits_with_2(make_app):
     app = make_app("memory://")
-    Atomicity(app)
 
     result = status(app)
 
@@ -151,7 +126,7 @@ def test_without_an_arbiter_it_exits_with_2(make_app):
 
 
 def test_where_atomicity_is_not_installed_it_exits_with_2(make_app):
-    result = status(make_app("memory://"))
+    result = status(make_app(install=False))
 
     assert result.exit_code == 2
     assert "Atomicity(app)" in result.stderr
@@ -159,7 +134,6 @@ def test_where_atomicity_is_not_installed_it_exits_with_2(make_app):
 
 def test_a_setting_that_cannot_work_exits_with_2(make_app, server):
     app = make_app("memory://", atomicity_redis=[server.url, "redis://127.0.0.1:1"])
-    Atomicity(app)
 
     result = status(app)
 
@@ -167,13 +141,44 @@ def test_a_setting_that_cannot_work_exits_with_2(make_app, server):
     assert "have no majority" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["status", "meter"])
-def test_help_has_an_example(app, command):
-    result = run(app, command, "--help")
+@pytest.mark.parametrize("command", ["", "status", "locks", "release", "meter", "slots"])
+def test_help_has_examples_and_exit_codes(app, command):
+    result = run(app, *command.split(), "--help")
 
     assert result.exit_code == 0
-    assert f"Example: celery -A shop atomicity {command}" in result.stdout
+    assert f"Examples:\n  celery -A shop atomicity {command}" in result.stdout
+    assert "exits with" in result.stdout.lower()
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+class TestSlots:
+    """How workers answer is tested with workers; here nobody does."""
+
+    def test_slots_that_nobody_owns_exit_with_3(self, app):
+        result = run(app, "slots", "4", "--timeout", "0.1")
+
+        assert result.exit_code == 3
+        assert result.stdout.splitlines() == [
+            "group shop: 4 slots, no worker answered",
+            "  nobody  4: 0, 1, 2, 3",
+        ]
+
+    def test_as_json_it_tells_all(self, app):
+        told = json.loads(run(app, "slots", "2", "--timeout", "0.1", "--json").stdout)
+
+        assert told == {"group": "shop", "total": 2, "shares": [], "unowned": [0, 1], "doubled": []}
+
+    def test_a_broker_that_does_not_answer_exits_with_1(self, make_app, server):
+        app = make_app(f"redis://127.0.0.1:{free_port()}", atomicity_redis=server.url)
+
+        result = run(app, "slots", "2", "--timeout", "0.1")
+
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "The broker does not answer" in result.stderr
+
+    def test_no_total_or_a_wrong_one_exits_with_2(self, app):
+        assert run(app, "slots").exit_code == 2
+        assert run(app, "slots", "0").exit_code == 2
 
 
 class TestMeter:
@@ -227,7 +232,6 @@ class TestMeter:
 
     def test_an_arbiter_that_does_not_answer_exits_with_1(self, make_app):
         app = make_app("memory://", atomicity_redis=f"redis://127.0.0.1:{free_port()}")
-        Atomicity(app)
 
         result = run(app, "meter", "acme")
 
@@ -236,7 +240,6 @@ class TestMeter:
 
     def test_without_an_arbiter_it_exits_with_2(self, make_app):
         app = make_app("memory://")
-        Atomicity(app)
 
         result = run(app, "meter", "acme")
 
@@ -244,7 +247,7 @@ class TestMeter:
         assert "set atomicity_redis" in result.stderr
 
     def test_where_atomicity_is_not_installed_it_exits_with_2(self, make_app):
-        result = run(make_app("memory://"), "meter", "acme")
+        result = run(make_app(install=False), "meter", "acme")
 
         assert result.exit_code == 2
         assert "Atomicity(app)" in result.stderr

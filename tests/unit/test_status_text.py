@@ -2,6 +2,7 @@
 
 import pytest
 
+from celery_atomicity.custody import Held
 from celery_atomicity.integration.command.entries import Entry
 from celery_atomicity.integration.command.status import Group, Replica, Status
 from celery_atomicity.integration.command.text import (
@@ -12,7 +13,7 @@ from celery_atomicity.integration.command.text import (
     lines_of,
     per_time,
 )
-from celery_atomicity.overview import Account, Held, Limited, Overview, Owed
+from celery_atomicity.overview import Account, Limited, Overview, Owed
 from celery_atomicity.primitives.rates import Standing
 
 NOW = 1_700_000_000.0

@@ -1,73 +1,106 @@
-"""``celery -A proj atomicity meter KEY``: what a name owes, and when its limits have room."""
+"""``celery -A proj atomicity meter KEY``: what a name owes, when its limits have room."""
 
 from __future__ import annotations
 
-import json
-import logging
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
-from celery.bin.base import CeleryCommand, CeleryOption
-from celery.exceptions import ImproperlyConfigured
+from celery.bin.base import CeleryOption
 
-from celery_atomicity import overview
-from celery_atomicity.errors import NotConfigured, Unavailable
-from celery_atomicity.integration.app import Atomicity
-from celery_atomicity.integration.command.group import NOT_CONFIGURED, SILENT, atomicity
-from celery_atomicity.integration.command.text import account_lines
+from celery_atomicity import intervention, overview
+from celery_atomicity.integration.command import shared
+from celery_atomicity.integration.command.group import atomicity
+from celery_atomicity.integration.command.text import account_lines, duration
+
+if TYPE_CHECKING:
+    from celery_atomicity.overview import Account
 
 
 @atomicity.command(
-    cls=CeleryCommand,
-    epilog="Example: celery -A shop atomicity meter acme",
+    cls=shared.Command,
+    short_help="What KEY owes; set or forgive it.",
+    examples=(
+        "celery -A shop atomicity meter acme",
+        "celery -A shop atomicity meter shop.call_partner:acme --forgive",
+        "celery -A shop atomicity meter shop.call_partner --set 60 --yes",
+    ),
 )
 @click.argument("key")
 @click.option(
-    "-g",
-    "--group",
+    "--set",
+    "seconds",
     cls=CeleryOption,
-    default=None,
-    help_group="Atomicity Options",
-    help="Look into this group instead of the app's own.",
+    type=click.FloatRange(min=0, max=1e9),
+    metavar="SECONDS",
+    help_group=shared.OPTIONS,
+    help="Have it owe just that: the next start of a limit comes in so many seconds.",
 )
 @click.option(
-    "-j",
-    "--json",
-    "as_json",
+    "--forgive",
     cls=CeleryOption,
     is_flag=True,
-    help_group="Atomicity Options",
-    help="Print it as JSON: durations in seconds, debts in milliseconds.",
+    help_group=shared.OPTIONS,
+    help="Have it owe nothing: the same as --set 0.",
 )
+@shared.group_option
+@shared.yes_option
+@shared.json_option
 @click.pass_context
-def meter(ctx: click.Context, key: str, group: str | None, *, as_json: bool) -> None:
+def meter(
+    ctx: click.Context,
+    key: str,
+    seconds: float | None,
+    group: str | None,
+    *,
+    forgive: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """
-    Show what KEY owes, and how its limits stand.
+    Show what KEY owes and how its limits stand, or change that.
 
     That is the debt of the meter of that key, and every limit used lately whose name is KEY,
     whose scope is KEY (by default a task's name), or whose key is KEY in whatever scope. All is
-    read on the first address of the arbiter, and nothing is changed.
+    read on the first address of the arbiter, which alone keeps it.
 
-    Exits with 0; with 1 if the arbiter does not answer; with 2 if none is configured.
+    With --set or --forgive all that is shown without them is changed, and it is asked first if that
+    is more than one. A forgiven limit lets its whole burst start at once; tasks that were given a
+    place in time keep it and come back no sooner.
+
+    Exits with 0; with 3 if you said no; with 1 if the arbiter does not answer; with 2 if none is
+    configured.
     """
-    # Whatever the connection has to say is in the error that is shown below.
-    logging.getLogger("celery_atomicity").addHandler(logging.NullHandler())
-    try:
-        account = _account(ctx.obj.app, group, key)
-    except (NotConfigured, ImproperlyConfigured) as error:
-        ctx.obj.error(str(error))
-        ctx.exit(NOT_CONFIGURED)
-    except Unavailable as error:
-        ctx.obj.error(str(error))
-        ctx.exit(SILENT)
+    if forgive and seconds is not None:
+        raise click.UsageError("--set and --forgive are two things; give one of them.")
+    with shared.failing_well(ctx):
+        clients, name = shared.arbiter(ctx, group)
+        account = overview.look_up(clients, name, key)
+        if forgive or seconds is not None:
+            wanted = seconds or 0.0
+            if not yes and not _agreed(account, wanted):
+                ctx.exit(shared.NO)
+            try:
+                intervention.set_debts(clients, account, wanted)
+            except ValueError as error:  # not a number, which no range of click's excludes
+                raise click.BadParameter(str(error), param_hint="--set") from None
+            if wanted and not account.limits:
+                click.echo(
+                    f"No limit of the name {key!r} was used lately; this is the debt of "
+                    "current_atom.meter().",
+                    err=True,
+                )
+            account = overview.look_up(clients, name, key)
     if as_json:
-        click.echo(json.dumps(asdict(account), indent=2))
+        shared.show_json(asdict(account))
     else:
-        for line in account_lines(account):
-            click.echo(line)
+        shared.show(account_lines(account))
 
 
-def _account(app: Any, group: str | None, key: str) -> overview.Account:
-    atomicity = Atomicity.of(app)
-    return overview.look_up(atomicity.clients, group or atomicity.settings.group, key)
+def _agreed(account: Account, seconds: float) -> bool:
+    """Whether *account* may be changed: what is more than one thing is shown and asked for."""
+    if len(account.limits) + (account.debt > 0) <= 1:
+        return True
+    shared.show(account_lines(account))
+    to = f"set to {duration(seconds)}" if seconds > 0 else "forgiven"
+    return click.confirm(f"All of these are {to}. Go on?", err=True)

@@ -78,8 +78,8 @@ class Status:
 
 
 @dataclass
-class _Answers:
-    """What workers answered, by group."""
+class Answers:
+    """What workers answered, by group; *error* says why they could not be asked."""
 
     replicas: dict[str, list[Replica]] = field(default_factory=dict)
     error: str = ""
@@ -98,7 +98,7 @@ def status_of(app: Celery, timeout: float = 1.0) -> Status:
     atomicity = Atomicity.of(app)
     settings = atomicity.settings
     error = _silence(atomicity)
-    asked = _ask_workers(app, timeout)
+    asked = ask_workers(app, timeout)
     groups = []
     for name in dict.fromkeys((settings.group, *atomicity.groups, *sorted(asked.replicas))):
         group = Group(name, tuple(sorted(asked.replicas.get(name, ()), key=_order)))
@@ -136,10 +136,18 @@ def _looked_up(app: Celery, atomicity: Atomicity, group: Group, *, with_beats: b
     )
 
 
-def _ask_workers(app: Celery, timeout: float) -> _Answers:
-    answers = _Answers()
+def ask_workers(app: Celery, timeout: float) -> Answers:
+    """What the workers of *app* say of themselves within *timeout* seconds."""
+    answers = Answers()
     try:
-        replies = app.control.broadcast("atomicity", reply=True, timeout=timeout)
+        with app.connection_or_acquire() as connection:
+            # Celery's own would try for six seconds, while somebody waits for an answer.
+            connection.ensure_connection(
+                max_retries=max(1, len(connection.alt)), interval_start=0, interval_step=0
+            )
+            replies = app.control.broadcast(
+                "atomicity", reply=True, timeout=timeout, connection=connection
+            )
     except (OperationalError, OSError) as error:
         answers.error = str(error) or type(error).__name__
         return answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -12,9 +13,10 @@ from celery_atomicity import clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from celery_atomicity.custody import Custody, Held, Waiter
     from celery_atomicity.integration.command.entries import Entry
     from celery_atomicity.integration.command.status import Group, Replica, Status
-    from celery_atomicity.overview import Account, Held, Limited, Owed
+    from celery_atomicity.overview import Account, Limited, Owed
 
 T = TypeVar("T")
 
@@ -26,6 +28,10 @@ MOST = 50
 # Seconds that are said to be more than none.
 LEAST = 0.05
 
+# A blank at which no line is broken, and where it stands in for another one.
+HARD = "\N{NO-BREAK SPACE}"
+_UNITS = re.compile(r"(?<=\d) (?=(?:s|ms|min|h|d)\b)")
+
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
@@ -35,9 +41,9 @@ def lines_of(status: Status, now: float) -> list[str]:
 
     Errors are not among the lines: they go elsewhere.
     """
-    lines = _wrapped(f"arbiter  {' '.join(status.addresses)} (from {status.source})", under=9)
+    lines = wrapped(f"arbiter  {' '.join(status.addresses)} (from {status.source})", under=9)
     for group in status.groups:
-        lines += ["", *_wrapped(f"group    {group.name}", under=9), *_group(group, now)]
+        lines += ["", *wrapped(f"group    {group.name}", under=9), *_group(group, now)]
     return lines
 
 
@@ -54,21 +60,96 @@ def account_lines(account: Account) -> list[str]:
     return lines or [f"{account.key}: owes nothing, and no limit of that name was used lately"]
 
 
+def lock_lines(locks: Sequence[Held], now: float) -> list[str]:
+    """What is held, for a person who reads it at *now*."""
+    return [line[2:] for line in _section("locks held", locks, lambda held: _held(held, now))]
+
+
+def custody_lines(custody: Custody, now: float) -> list[str]:
+    """What there is to know of one key, for a person who reads it at *now*."""
+    lines = [] if custody.held else [f"{custody.key}: free"]
+    for held in custody.held:
+        since = held.since[:19].replace("T", " ") + " UTC, " if held.since else ""
+        age = age_of(held, now)
+        facts = [
+            ("holder", held.holder or "another client, which does not say who it is"),
+            ("since", "not said" if age is None else f"{since}for {duration(age)}"),
+            (
+                "free",
+                "never, unless its holder lets it go"
+                if held.remaining is None
+                else f"in {duration(held.remaining)} at the latest, unless it is renewed",
+            ),
+            ("fence", _fence(custody)),
+        ]
+        if held.of > 1:
+            short = "" if held.stands else ", no majority: being taken, let go, or left behind"
+            facts.append(("held on", f"{held.at} of {held.of} addresses{short}"))
+        lines.append(f"{custody.key}: held")
+        for name, said in facts:
+            lines += wrapped(f"  {name:8} {said}", under=11)
+    return lines + _line(custody)
+
+
+def _fence(custody: Custody) -> str:
+    if not custody.last_fence:
+        return "not known"
+    return f"{custody.last_fence} or less: the last that the group was given"
+
+
+def _line(custody: Custody) -> list[str]:
+    if custody.waiters is None:
+        return ["  waiting  not known: the first address, which knows, does not answer"]
+    if not custody.waiters:
+        return ["  waiting  nobody"]
+    lines = [
+        f"  {'waiting' if place == 1 else '':8} {place}. {_waiter(waiter)}"
+        for place, waiter in enumerate(custody.waiters[:MOST], 1)
+    ]
+    if len(custody.waiters) > MOST:
+        lines.append(f"           and {len(custody.waiters) - MOST} more; --json shows all")
+    return lines
+
+
+def _waiter(waiter: Waiter) -> str:
+    said = f"for {duration(waiter.waiting)}"
+    if waiter.process:
+        said += f", process {waiter.process}"
+    if waiter.passed_over:
+        return f"{said}, gone: it is passed over"
+    return said
+
+
+def age_of(held: Held, now: float) -> float | None:
+    """Seconds for which it has been held at *now*; None: not known."""
+    if not held.since:
+        return None
+    try:
+        return max(0.0, now - datetime.fromisoformat(held.since).timestamp())
+    except ValueError:  # another client's, that looks like ours
+        return None
+
+
+def printable(text: str) -> str:
+    """*text*, in which what would move the cursor or change colours is a ``?``."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def per_time(per_second: float) -> str:
     """A rate as a person writes it: per the shortest time in which it is whole, else above one."""
     units = (("s", 1.0), ("m", MINUTE), ("h", HOUR), ("d", DAY))
-    whole = (
-        f"{number:,}/{unit}"
+    even = (
+        f"{whole:,}/{unit}"
         for unit, length in units
-        if (number := round(per_second * length))
-        and math.isclose(number, per_second * length, rel_tol=1e-9)
+        if (whole := round(per_second * length))
+        and math.isclose(whole, per_second * length, rel_tol=1e-9)
     )
     parted = (
-        f"{_number(per_second * length)}/{unit}"
+        f"{number(per_second * length)}/{unit}"
         for unit, length in units
         if per_second * length >= 1
     )
-    return next(whole, None) or next(parted, f"{per_second * DAY:g}/d")
+    return next(even, None) or next(parted, f"{per_second * DAY:g}/d")
 
 
 def duration(seconds: float) -> str:
@@ -90,7 +171,7 @@ def _group(group: Group, now: float) -> Iterator[str]:
     if silent > 0:
         yield f"  {silent} more registered in the last interval and did not answer here"
     if arbiter.sits_out:
-        yield from _wrapped(
+        yield from wrapped(
             f"  the arbiter has restarted: for {duration(arbiter.sits_out)} more it only renews "
             "leases and grants none",
             under=2,
@@ -117,8 +198,8 @@ def _section(
         if column <= WIDTH // 2 - 6 and len(said) <= WIDTH - column - 6:
             yield f"    {name:{column}}  {said}".rstrip()
         else:
-            yield from _wrapped(f"    {name}", under=6)
-            yield from _wrapped(f"      {said}", under=6)
+            yield from wrapped(f"    {name}", under=6)
+            yield from wrapped(f"      {said}", under=6)
     if len(things) > MOST:
         yield f"    and {len(things) - MOST} more; --json shows all"
 
@@ -132,10 +213,8 @@ def _replica(replica: Replica) -> tuple[str, str]:
 
 def _held(held: Held, now: float) -> tuple[str, str]:
     said = [held.holder or "another client"]
-    if held.since:
-        said.append(
-            f"for {duration(max(0.0, now - datetime.fromisoformat(held.since).timestamp()))}"
-        )
+    if (age := age_of(held, now)) is not None:
+        said.append(f"for {duration(age)}")
     said.append(
         "never free"
         if held.remaining is None
@@ -143,6 +222,8 @@ def _held(held: Held, now: float) -> tuple[str, str]:
     )
     if held.waiting:
         said.append(f"{held.waiting} waiting")
+    if not held.stands:
+        said.append(f"on {held.at} of {held.of} addresses only")
     return held.key, ", ".join(said)
 
 
@@ -150,7 +231,7 @@ def _limited(limited: Limited) -> tuple[str, str]:
     standing = limited.standing
     said = [per_time(standing.rate)]
     if standing.burst != 1:
-        said.append(f"burst {_number(standing.burst)}")
+        said.append(f"burst {number(standing.burst)}")
     behind = standing.behind >= LEAST
     said.append(f"{duration(standing.behind)} behind" if behind else "room now")
     if standing.waiting >= 1:
@@ -163,7 +244,7 @@ def _owed(owed: Owed) -> tuple[str, str]:
 
 
 def _milliseconds(debt: float) -> str:
-    return f"{duration(debt / 1000.0)} ({_number(debt)} ms)"
+    return f"{duration(debt / 1000.0)} ({number(debt)} ms)"
 
 
 def _entry(entry: Entry, now: float) -> tuple[str, str]:
@@ -190,13 +271,18 @@ def _owners(entry: Entry) -> str:
     return " and ".join(f"{name} ({count})" for name, count in entry.owners.items())
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """*value* with as many places as it needs, and three at most."""
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
-def _wrapped(text: str, *, under: int) -> list[str]:
-    """*text* in lines no wider than the terminal; further lines are indented by *under*."""
+def wrapped(text: str, *, under: int) -> list[str]:
+    """
+    *text* in lines no wider than the terminal; further lines are indented by *under*.
+
+    No number is parted from its unit.
+    """
     indent = len(text) - len(text.lstrip(" "))
-    return textwrap.wrap(
-        text[indent:], WIDTH, initial_indent=" " * indent, subsequent_indent=" " * under
-    )
+    kept = _UNITS.sub(HARD, text[indent:])
+    lines = textwrap.wrap(kept, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * under)
+    return [line.replace(HARD, " ") for line in lines]
