@@ -9,11 +9,13 @@ One set of clients per process, and the only place that knows redis-py.
     question  one question and its answers as they come
     exchange  questions out, answers in, for all threads of the process
     clients   asking one address, or all of them at once
+    probe     looking at one address, whatever it turns out to be
 """
 
 from celery_atomicity.connection.clients import Clients
+from celery_atomicity.connection.probe import Probe
 from celery_atomicity.connection.question import Reply
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Call, Script
 
-__all__ = ["Call", "Clients", "ErrorReply", "Reply", "Script"]
+__all__ = ["Call", "Clients", "ErrorReply", "Probe", "Reply", "Script"]

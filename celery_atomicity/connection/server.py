@@ -90,14 +90,14 @@ class Server:
         """
         connection = None
         try:
-            connection = self._connection()
+            connection = self.new_connection()
             connection.connect()
             run, sits_out = self._arrive(connection)
         except Exception as error:
             # Whatever goes wrong in a client library on the way to a server is an outage to us.
             if connection is not None:
                 connection.disconnect()
-            raise ConnectionError(self._explain(error)) from error
+            raise ConnectionError(self.explain(error)) from error
         return Link(connection, run, tls=self.address.tls is not None, sits_out=sits_out)
 
     def connected(self, link: Link) -> None:
@@ -165,7 +165,7 @@ class Server:
         if outages.is_news(f"{self.address} INFO"):
             events.arbiter_is_unknown.tell(address=str(self.address))
 
-    def _connection(self) -> Any:
+    def new_connection(self) -> Any:
         """A connection of redis-py's, not yet connected."""
         address = self.address
         check_files(address)
@@ -187,7 +187,7 @@ class Server:
             return SSLConnection(**options, **dict[str, Any](address.tls))
         return Connection(**options)
 
-    def _explain(self, error: Exception) -> str:
+    def explain(self, error: Exception) -> str:
         """*error* in words; never with the password, which redis-py does not show either."""
         text = str(error).rstrip(".") or type(error).__name__
         if isinstance(error, redis.exceptions.NoPermissionError):

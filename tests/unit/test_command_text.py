@@ -2,7 +2,9 @@
 
 import pytest
 
+from celery_atomicity.checkup import Finding, Level
 from celery_atomicity.custody import Custody, Held, Waiter
+from celery_atomicity.integration.command.doctor_text import finding_lines
 from celery_atomicity.integration.command.shares import share_lines, shares_of
 from celery_atomicity.integration.command.status import Replica
 from celery_atomicity.integration.command.text import (
@@ -136,3 +138,31 @@ class TestShares:
         replicas = [Replica("w" * length, 3, 7, 4.0), Replica("x", 0, 7, 4.0)]
 
         assert max(map(len, share_lines(shares_of("shop", replicas, 10_000)))) <= WIDTH
+
+
+class TestFindings:
+    def test_they_stand_by_where_they_are_with_their_remedies(self):
+        found = [
+            Finding("settings", Level.OK, "a", "all is well"),
+            Finding("redis://one", Level.FAULT, "b", "it is down", "start it"),
+            Finding("settings", Level.NOTE, "c", "by the way"),
+        ]
+
+        assert list(finding_lines(found)) == [
+            ("settings", None),
+            ("  ok       all is well", Level.OK),
+            ("  note     by the way", Level.NOTE),
+            ("redis://one", None),
+            ("  fault    it is down", Level.FAULT),
+            ("           -> start it", None),
+        ]
+
+    def test_long_ones_are_wrapped_and_numbers_keep_their_units(self):
+        said = " ".join(["atomicity_lock_ttl (10 s) is long"] * 20)
+
+        lines = [line for line, _ in finding_lines([Finding("x", Level.WARNING, "a", said)])]
+
+        assert max(map(len, lines)) <= WIDTH
+        assert all(line.startswith(" " * 11) for line in lines[2:])
+        assert not any(line.strip().startswith("s)") for line in lines)
+        assert " ".join(" ".join(lines[1:]).split()) == f"warning {said}"

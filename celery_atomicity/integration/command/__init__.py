@@ -1,6 +1,7 @@
 """``celery atomicity``: how the fleet stands, on the command line."""
 
 from celery_atomicity.integration.command import (  # noqa: F401 - each adds itself to the group
+    doctor,
     locks,
     meter,
     slots,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     cls=shared.Group,
     examples=(
         "celery -A shop atomicity status",
+        "celery -A shop atomicity doctor",
         "celery -A shop atomicity locks --help",
     ),
 )
@@ -35,7 +36,7 @@ def atomicity(_ctx: click.Context, **_options: Any) -> None:
       0  if all is well;
       1  if the arbiter or the broker does not answer;
       2  if it was called wrongly, or nothing is configured;
-      3  if the answer is no: not held, not all owned, not confirmed.
+      3  if the answer is no: not held, not all owned, not confirmed, not healthy.
 
     Colours are for terminals; --no-color or NO_COLOR turns them off there, too.
     """  # noqa: D301 - an escaped backspace is how click is told not to wrap

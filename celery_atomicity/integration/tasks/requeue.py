@@ -236,8 +236,12 @@ def _has_native_delay(app: Celery) -> bool:
     return bool(detect_quorum_queues(app, driver)[0])
 
 
-def _longest_hop(app: Celery) -> float:
-    """Seconds that a worker may hold a message before its time."""
+def visibility_timeout(app: Celery) -> float | None:
+    """
+    Seconds after which the broker of *app* delivers again what a worker holds; None: it does not.
+
+    Connects to nothing.
+    """
     options = app.conf.broker_transport_options or {}
     timeout = options.get("visibility_timeout")
     if timeout is None:
@@ -245,7 +249,13 @@ def _longest_hop(app: Celery) -> float:
         timeout = getattr(channel, "visibility_timeout", None)
         if not isinstance(timeout, (int, float)):
             timeout = getattr(channel, "default_visibility_timeout", None)
-    return HOP if timeout is None else min(HOP, float(timeout) * SHARE)
+    return None if timeout is None else float(timeout)
+
+
+def _longest_hop(app: Celery) -> float:
+    """Seconds that a worker may hold a message before its time."""
+    timeout = visibility_timeout(app)
+    return HOP if timeout is None else min(HOP, timeout * SHARE)
 
 
 def _serializers(task: Any, request: Any) -> Iterator[Any]:
