@@ -141,7 +141,9 @@ def test_a_setting_that_cannot_work_exits_with_2(make_app, server):
     assert "have no majority" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["", "status", "locks", "release", "meter", "slots", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["", "status", "watch", "locks", "release", "meter", "slots", "doctor"]
+)
 def test_help_has_examples_and_exit_codes(app, command):
     result = run(app, *command.split(), "--help")
 

@@ -7,5 +7,6 @@ from celery_atomicity.integration.command import (  # noqa: F401 - each adds its
     slots,
 )
 from celery_atomicity.integration.command.group import atomicity
+from celery_atomicity.integration.command.watch import command  # noqa: F401 - the same
 
 __all__ = ["atomicity"]
