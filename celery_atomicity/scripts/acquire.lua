@@ -10,7 +10,7 @@
 -- after a later one of its id changes nothing. The fence is one more
 -- than the last; it starts from the clock in microseconds, also after a restart or failover that may
 -- have lost some, so that it never falls back (it would have to be raised a million times a second).
-local id, ttl, ring = ARGV[1], tonumber(ARGV[3]), ARGV[5]
+local id, ring = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local since = tonumber(redis.call('HGET', KEYS[1], 'since') or 0)
@@ -21,7 +21,10 @@ if since > now then
 end
 local verdict, pause, holder = 1, 0, ''
 local ours = true
-local number = tonumber(string.match(ARGV[2], '^%x+%.(%d+)') or 0)
+local stood = {}
+local function number_in(value)
+  return tonumber(string.match(value, '^%x+%.(%d+)') or 0)
+end
 
 for k = 3, #KEYS, 3 do
   local value = redis.call('GET', KEYS[k])
@@ -31,7 +34,7 @@ for k = 3, #KEYS, 3 do
     ours = false
     verdict, holder = 0, value
     pause = math.max(pause, redis.call('PTTL', KEYS[k]))
-  elseif tonumber(string.match(value, '^%x+%.(%d+)') or 0) > number then
+  elseif number_in(value) > number_in(ARGV[2]) then
     return { 0, 0, 0, '' }
   end
 end
@@ -44,6 +47,7 @@ if verdict == 1 and not ours then
       redis.call('HDEL', KEYS[k + 1], head, head .. ':ring')
       head = redis.call('ZRANGE', KEYS[k], 0, 0)[1]
     end
+    stood[k] = head == id
     if head and head ~= id then verdict = 2 end
   end
   if verdict == 1 and now < since + ARGV[4] then
@@ -71,12 +75,15 @@ if verdict ~= 1 then
   return { verdict, 0, pause, holder }
 end
 
-local last = tonumber(redis.call('GET', KEYS[2]) or '') or time[1] * 1000000 + time[2]
-local fence = math.max(last, since * 1000) + 1
-redis.call('SET', KEYS[2], string.format('%d', fence))
-for k = 3, #KEYS, 3 do
-  redis.call('SET', KEYS[k], ARGV[2], 'PX', ttl)
-  -- Its place is kept, should it have to give back; it counts as dead until then.
-  redis.call('HDEL', KEYS[k + 2], id, id .. ':ring')
+local fence = redis.pcall('INCR', KEYS[2])
+if type(fence) ~= 'number' or fence <= 1 or fence <= since * 1000 then
+  local last = type(fence) == 'number' and fence > 1 and fence or time[1] * 1000000 + time[2]
+  fence = math.max(last, since * 1000) + 1
+  redis.call('SET', KEYS[2], string.format('%d', fence))
 end
-return { 1, fence, ttl, '' }
+for k = 3, #KEYS, 3 do
+  redis.call('SET', KEYS[k], ARGV[2], 'PX', ARGV[3])
+  -- Its place is kept, should it have to give back; it counts as dead until then.
+  if ours or stood[k + 1] then redis.call('HDEL', KEYS[k + 2], id, id .. ':ring') end
+end
+return { 1, fence, tonumber(ARGV[3]), '' }
