@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime, timezone
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +46,16 @@ def wall() -> float:
 def utc(seconds: float) -> str:
     """*seconds* since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+
+
+def utc_now() -> str:
+    """The wall clock's present second as ISO 8601 in UTC."""
+    return _utc_second(int(time.time()))
+
+
+@lru_cache(1)
+def _utc_second(seconds: int) -> str:
+    return utc(seconds)
 
 
 def wait(event: threading.Event, seconds: float | None) -> bool:

@@ -37,6 +37,8 @@ def safe(text: str) -> str:
 
 def printable(text: str, most: int = LONGEST) -> str:
     """The first *most* characters of *text*, with ``?`` for what is no printable character."""
+    if len(text) <= most and text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "?" for char in text[:most])
 
 

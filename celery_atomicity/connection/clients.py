@@ -112,7 +112,12 @@ class Clients:
         Raises:
             NotConfigured: There is no address.
         """
-        commands = [[script.command(keys, args) for script, keys, args in its] for its in calls]
+        # What all addresses are asked alike is packed once.
+        packed = {
+            id(its): [script.command(keys, arguments) for script, keys, arguments in its]
+            for its in {id(its): its for its in calls}.values()
+        }
+        commands = [packed[id(its)] for its in calls]
         return self._ask_each(commands, decided, enough, up=self.count // 2 + 1)
 
     def command_each(
@@ -188,19 +193,18 @@ class Clients:
             if any(server.is_late(now) for server in exchange.servers):
                 decided = enough
         question = Question(sum(map(len, commands)), decided, exchange.timeout, enough)
-        at = 0
-        for server, its in zip(exchange.servers, commands, strict=True):
-            if its:
-                exchange.send(server, question, its, first=at, or_fail=True)
-            at += len(its)
+        exchange.send_each(question, commands)
         question.look()
         exchange.read_until_done(question)
         return list(question.replies)
 
     def _ask_one(self, command: Command) -> Reply:
-        [reply] = self._ask_first([command])
-        if isinstance(reply.value, ErrorReply):
-            raise _unavailable(self._server(), reply.value)
+        server = self._server()
+        question = Question(1, None, self._exchange.timeout)
+        self._exchange.ask(server, question, (command,))
+        reply = cast("Reply", question.replies[0])
+        if isinstance(reply.value, Exception):
+            raise _unavailable(server, reply.value)
         return reply
 
     def _ask_first(self, commands: Sequence[Command]) -> list[Reply]:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # against them.
 HELLO = 0.05
 
+# What is owed to a server that is down is brought back in so many attempts; they take seconds.
+RETURNS = 12
+
 # With several addresses a reader looks for new connections this often, in seconds.
 SLICE = 0.05
 
@@ -80,8 +83,11 @@ class Exchange:
         """Reconnect what is down in threads aside; wait only while fewer than *needed* are up."""
         with self._lock:
             now = clock.monotonic()
+            links = [self._usable_link(server) for server in self.servers]
+            if None not in links:
+                return
             for server in self.servers:
-                if self._usable_link(server) is None and server.due(now):
+                if server.due(now):
                     server.connecting = True
                     threading.Thread(
                         target=self._connect, args=(server,), name="atomicity-connect", daemon=True
@@ -114,6 +120,28 @@ class Exchange:
                     server.failed(failure or ConnectionError("interrupted"), clock.monotonic())
                 self._changed.notify_all()
 
+    def _return_soon(self, server: Server) -> None:
+        """See that what is owed to *server* gets there though nobody may ask it again."""
+        if server.owed and not server.returning:
+            server.returning = True
+            threading.Thread(
+                target=self._return, args=(server,), name="atomicity-return", daemon=True
+            ).start()
+
+    def _return(self, server: Server) -> None:
+        try:
+            for _ in range(RETURNS):
+                clock.sleep(server.pause_left(clock.monotonic()))
+                with self._lock:
+                    if not server.owed:
+                        return
+                    if not server.due(clock.monotonic()):
+                        continue
+                    server.connecting = True
+                self._connect(server)
+        finally:
+            server.returning = False
+
     def _send_owed(self, server: Server, link: Link) -> None:
         """Send what could not be sent before, ahead of everything else; nobody waits for it."""
         commands = list(server.owed)
@@ -130,10 +158,9 @@ class Exchange:
         link = server.link
         if link is None:
             return None
-        oldest = link.oldest
-        if oldest is not None:
+        if link.oldest is not None:
             self._drop_overdue(server)
-        elif link.quiet() and readable([link.socket.fileno()], 0):
+        elif link.is_quiet(clock.monotonic()) and readable([link.socket.fileno()], 0):
             # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
         return server.link
@@ -158,33 +185,49 @@ class Exchange:
         question: Question,
         commands: Sequence[Command],
         *,
-        first: int = 0,
         or_fail: bool = False,
     ) -> bool:
         """
-        Write *commands* to *server*, whose answers are those of *question* from *first* on.
+        Write *commands* to *server*, whose answers are those of *question*.
 
         Returns:
             Whether there is a link. Where there is none and it must not fail, nothing was done.
         """
         with self._lock:
-            link = self._usable_link(server)
-            if link is None:
-                if or_fail:
-                    server.owed.extend(command for command in commands if command.is_owed)
-                    error = server.error or ConnectionError("it is not connected yet")
-                    for index in range(len(commands)):
-                        question.answer(first + index, error, "")
+            if self._usable_link(server) is None and not or_fail:
                 return False
-            if len(commands) == 1:
-                data = commands[0].data
-            else:
-                data = b"".join([command.data for command in commands])
+            self._put(server, question, commands, 0)
+            return True
+
+    def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
+        """Write to each server its *commands*, after *connect_aside*; one that is down fails."""
+        first = 0
+        with self._lock:
+            for server, its in zip(self.servers, commands, strict=True):
+                if its:
+                    self._put(server, question, its, first)
+                first += len(its)
+
+    def _put(
+        self, server: Server, question: Question, commands: Sequence[Command], first: int
+    ) -> None:
+        """Write *commands*, whose answers are those of *question* from *first* on, or fail."""
+        link = server.link
+        if link is None:
+            server.owed.extend(command for command in commands if command.is_owed)
+            error = server.error or ConnectionError("it is not connected yet")
+            for index in range(len(commands)):
+                question.answer(first + index, error, "")
+            self._return_soon(server)
+        elif len(commands) == 1:
+            [command] = commands
+            self._write(server, link, command.data, [(question, first, command)])
+        else:
+            data = b"".join([command.data for command in commands])
             receivers = [
                 (question, index, command) for index, command in enumerate(commands, first)
             ]
             self._write(server, link, data, receivers)
-            return True
 
     def _write(self, server: Server, link: Link, data: bytes, receivers: list[Receiver]) -> None:
         try:
@@ -237,11 +280,11 @@ class Exchange:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
         left = question.until - clock.monotonic()
         # Another thread may drop a link at any time; a closed one has no descriptor.
-        links = {
-            descriptor: server
-            for server in self.servers
-            if (link := server.link) is not None and (descriptor := link.socket.fileno()) >= 0
-        }
+        links = {}
+        for server in self.servers:
+            link = server.link
+            if link is not None and (descriptor := link.socket.fileno()) >= 0:
+                links[descriptor] = server
         if left <= 0 or not links:
             self._expire(question)
             return
@@ -331,3 +374,4 @@ class Exchange:
                 if command.is_owed:
                     server.owed.append(command)
                 question.answer(index, error, link.run)
+            self._return_soon(server)

@@ -73,17 +73,16 @@ class Link:
             OSError: The connection broke, or the server takes nothing any more (TimeoutError).
         """
         self._pending.extend(receivers)
-        sent = self._send(data)
-        while sent < len(data):
+        sent = 0
+        while True:
+            try:
+                sent += self.socket.send(data[sent:] if sent else data)
+            except BLOCKED:
+                sent += 0  # it takes nothing at present
+            if sent == len(data):
+                return
             if not writable(self.socket.fileno(), seconds):
                 raise TimeoutError(f"it took no data for {seconds:g} s")
-            sent += self._send(data[sent:])
-
-    def _send(self, data: bytes) -> int:
-        try:
-            return self.socket.send(data)
-        except BLOCKED:
-            return 0
 
     def read(self) -> list[tuple[Receiver, object]]:
         """
@@ -94,7 +93,7 @@ class Link:
             ValueError: What came is not an answer.
             IndexError: It is an answer to nothing.
         """
-        answers = []
+        answers: list[tuple[Receiver, object]] = []
         with self._reading:
             try:
                 data = self.socket.recv(CHUNK)
@@ -107,9 +106,9 @@ class Link:
             self._quiet_since = clock.monotonic()
         return answers
 
-    def quiet(self) -> bool:
+    def is_quiet(self, now: float) -> bool:
         """Whether the last answer is a while ago; nothing is taken to be under way."""
-        return clock.monotonic() - self._quiet_since > QUIET
+        return now - self._quiet_since > QUIET
 
     def unanswered(self) -> Iterator[Receiver]:
         """Take out those who still wait."""

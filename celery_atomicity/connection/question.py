@@ -45,6 +45,19 @@ class Question:
         done: Decided: all have answered, or those who have are enough.
     """
 
+    __slots__ = (
+        "_decided",
+        "_enough",
+        "_missing",
+        "_patient_until",
+        "_timeout",
+        "_wake",
+        "deadline",
+        "done",
+        "replies",
+        "sent",
+    )
+
     def __init__(
         self,
         expected: int,
@@ -81,7 +94,8 @@ class Question:
         complete = self._missing < FEW and None not in self.replies
         if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
-            self.wake()
+            if self._wake is not None:
+                self._wake.set()
         elif (
             self._enough is not None
             and self._patient_until == math.inf

@@ -28,7 +28,7 @@ def _ready(descriptors: Collection[int], seconds: float, *, for_reading: bool) -
         events = select.POLLIN if for_reading else select.POLLOUT
         for descriptor in descriptors:
             poll.register(descriptor, events)
-        return [descriptor for descriptor, _ in poll.poll(max(0.0, seconds) * 1000)]
+        return [descriptor for descriptor, _ in poll.poll(seconds * 1000 if seconds > 0 else 0)]
     wanted = [*descriptors]
     ready = select.select(
         wanted if for_reading else [], [] if for_reading else wanted, [], max(0.0, seconds)

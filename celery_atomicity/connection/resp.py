@@ -65,10 +65,13 @@ def pack_all(arguments: Iterable[Argument]) -> bytes:
     # Nearly all of them are ASCII, whose length in bytes is known before they are encoded.
     parts = []
     for argument in arguments:
-        text = str(argument) if type(argument) is int else argument
-        if not isinstance(text, str) or not text.isascii():
+        if type(argument) is str and argument.isascii():
+            parts.append(f"${len(argument)}\r\n{argument}\r\n")
+        elif type(argument) is int:
+            text = str(argument)
+            parts.append(f"${len(text)}\r\n{text}\r\n")
+        else:
             return b"".join(map(_pack_one, arguments))
-        parts.append(f"${len(text)}\r\n{text}\r\n")
     return "".join(parts).encode("ascii")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -12,6 +12,9 @@ from celery_atomicity.connection.resp import Argument, pack, pack_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+
+# So many sets of keys are packed once, those of up to so many keys.
+REMEMBERED, FEW = 1024, 16
 
 # A script with its keys and arguments.
 Call: TypeAlias = "tuple[Script, Sequence[str], Sequence[Argument]]"
@@ -61,18 +64,25 @@ class Script:
 
     def command(self, keys: Sequence[str], arguments: Sequence[Argument]) -> Command:
         """The command that runs it on *keys* with *arguments*."""
-        count = len(keys) + len(arguments)
-        rest = pack_all((len(keys), *keys)) + pack_all(arguments)
+        count = len(keys) + len(arguments) + 3
+        packed = _pack_keys(tuple(keys)) if len(keys) <= FEW else pack_all((len(keys), *keys))
+        packed_arguments = pack_all(arguments)
 
         def in_full(is_late: bool) -> bytes:
             if is_late and not self._late:
                 return pack(("SCRIPT", "LOAD", self.source))
-            return b"*%d\r\n%b%b" % (count + 3, self._in_full, rest)
+            return b"*%d\r\n%b%b%b" % (count, self._in_full, packed, packed_arguments)
 
-        return Command(b"*%d\r\n%b%b" % (count + 3, self._by_hash, rest), in_full, self._late)
+        data = b"*%d\r\n%b%b%b" % (count, self._by_hash, packed, packed_arguments)
+        return Command(data, in_full, self._late)
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
+
+
+@lru_cache(REMEMBERED)
+def _pack_keys(keys: tuple[str, ...]) -> bytes:
+    return pack_all((len(keys), *keys))
 
 
 @cache

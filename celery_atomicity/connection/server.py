@@ -58,6 +58,8 @@ class Server:
         owed: What is to be sent with the next connection, such as releases; the oldest go first
             when it is too much.
         refusals: The errors it answers to our scripts with, each once; forgotten in an outage.
+        connecting: A thread is connecting to it.
+        returning: A thread sees to it that what is owed gets there.
     """
 
     def __init__(self, address: Address, settings: Settings) -> None:
@@ -67,6 +69,7 @@ class Server:
         self.link: Link | None = None
         self.error: Exception | None = None
         self.connecting = False
+        self.returning = False
         self.owed: deque[Command] = deque(maxlen=MOST_OWED)
         self.refusals: list[str] = []
         self._pause = FIRST_PAUSE
@@ -75,6 +78,10 @@ class Server:
     def due(self, now: float) -> bool:
         """Whether a server without a link may be tried again by now."""
         return self.link is None and not self.connecting and now >= self._retry_at
+
+    def pause_left(self, now: float) -> float:
+        """Seconds until it should be tried again, and a little more."""
+        return max(0.0, self._retry_at - now) + FIRST_PAUSE
 
     def is_late(self, now: float) -> bool:
         """Whether it has owed an answer for so long that it is known to be slow."""

@@ -11,7 +11,7 @@ from celery_atomicity import clock, events, keys
 from celery_atomicity.connection import ErrorReply, Script
 from celery_atomicity.errors import LockTimeout, Unavailable
 from celery_atomicity.primitives import estate, quorum
-from celery_atomicity.primitives.holding import LIVE_MS, Holding, release_call
+from celery_atomicity.primitives.holding import IN_NO_LINE, LIVE_MS, Holding, release_call
 from celery_atomicity.primitives.keeper import let_go
 from celery_atomicity.primitives.lease import shown
 
@@ -118,17 +118,10 @@ class Acquisition:
     # -- one attempt ----------------------------------------------------------------------------
 
     def _attempt(self, *, stand_in_line: bool) -> tuple[quorum.Outcome, Holding | None]:
-        answers = None
-        if self._ring is not None:
-            self._ring.clear()
-            answers = self._ask_first()
-            if answers is not None and answers.is_refused(self._clients.count):
-                self._refusals += 1
-                if self._clients.count == 1 or not self._doubts():
-                    return answers.outcome, None
-        if answers is None or self._clients.count > 1:
-            answers = self._ask_all()
+        answers, is_complete = self._ask()
         outcome = answers.outcome
+        if not is_complete:
+            return outcome, None
         self._insists = outcome.contested
         if outcome.contested:
             self._yielded = outcome.holder
@@ -151,6 +144,20 @@ class Acquisition:
                 self._stand_in_line()
         return answers.outcome, None
 
+    def _ask(self) -> tuple[_Answers, bool]:
+        """What the addresses say, and whether all that matter were asked."""
+        if self._ring is not None:
+            self._ring.clear()
+        if self._clients.count == 1:
+            return self._ask_alone(), True
+        if self._ring is not None:
+            answers = self._ask_first()
+            if answers is not None and answers.is_refused:
+                self._refusals += 1
+                if not self._doubts():
+                    return answers, False
+        return self._ask_all(), True
+
     def _doubts(self) -> bool:
         """Whether to ask the others though the first refuses: it may have missed a release."""
         return self._insists or self._refusals % DOUBT == 0
@@ -166,6 +173,20 @@ class Acquisition:
         answers = _Answers([reply], sent)
         return None if answers.votes[0] is None else answers
 
+    def _ask_alone(self) -> _Answers:
+        """What the only address says."""
+        self._leftover = True
+        sent = clock.monotonic()
+        try:
+            reply = self._clients.ask(
+                *self._call("" if self._ring is None else self._mailbox.channel)
+            )
+        except Unavailable:
+            reply = None
+        answers = _Answers([reply], sent)
+        self._note(answers)
+        return answers
+
     def _ask_all(self) -> _Answers:
         """What each address says, as far as it matters."""
         self._leftover = True
@@ -174,11 +195,15 @@ class Acquisition:
             [[self._call("")]] * self._clients.count, decided=_is_decided, enough=_is_enough
         )
         answers = _Answers(replies, sent, self._yielded)
+        self._note(answers)
+        return answers
+
+    def _note(self, answers: _Answers) -> None:
+        """Note what may have to be given back."""
         self._took = any(
             vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
         )
         self._leftover = self._took or self._ring is not None
-        return answers
 
     def _grant(self, answers: _Answers) -> Holding | None:
         """The lease that *answers* amount to, unless it took too long to get."""
@@ -197,7 +222,7 @@ class Acquisition:
         names = (keys.MARKER, keys.fence_key(terms.group), *terms.places)
         ttl_ms = max(1, round(terms.ttl * 1000))
         self._number += 1
-        self._value = f"{self.id}.{self._number} {terms.holder}, since {clock.utc(clock.wall())}"
+        self._value = f"{self.id}.{self._number} {terms.holder}, since {clock.utc_now()}"
         return ACQUIRE, names, [self.id, self._value, ttl_ms, terms.grace_ms, ring, LIVE_MS]
 
     def _agree_on_fence(self, outcome: quorum.Outcome, votes: Sequence[quorum.Vote | None]) -> int:
@@ -272,9 +297,11 @@ class Acquisition:
     def _give_back(self, *, stay: bool) -> None:
         """Release what was taken, without waiting: whatever is asked next comes after it."""
         if self._took:
-            call = release_call(self._terms, self.id, number=self._number)
-            ring = self._mailbox.channel if stay and self._ring is not None else ""
-            first = release_call(self._terms, self.id, number=self._number, ring=ring)
+            call = release_call(self._terms, self.id, number=self._number, ring=IN_NO_LINE)
+            first = call
+            if self._ring is not None:
+                ring = self._mailbox.channel if stay else ""
+                first = release_call(self._terms, self.id, number=self._number, ring=ring)
             let_go(self._clients, call, first=first, at_once=True)
             self._took = False
             self._leftover = self._ring is not None
@@ -328,23 +355,30 @@ class _Answers:
             for reply, vote in zip(replies, self.votes, strict=True)
         ]
 
-    def is_refused(self, count: int) -> bool:
-        """Whether the first of *count* addresses, asked alone, leaves nothing to the others."""
+    @property
+    def is_refused(self) -> bool:
+        """Whether the first of several addresses, asked by itself, leaves nothing to the others."""
         first = self.votes[0]
-        if first is None or first.verdict is quorum.Verdict.GRANTED:
-            return False
-        return count == 1 or first.verdict is not quorum.Verdict.SITTING_OUT
+        return first is not None and first.verdict in (
+            quorum.Verdict.TAKEN,
+            quorum.Verdict.NOT_OUR_TURN,
+        )
 
 
 def _is_decided(replies: Sequence[Reply | None]) -> bool:
-    missing = sum(reply is None for reply in replies)
-    votes = [_vote(reply) for reply in replies]
-    return quorum.is_decided(votes, missing, hears_first=replies[0] is not None)
+    verdicts = [_verdict(reply) for reply in replies]
+    return quorum.is_decided(verdicts, replies.count(None), hears_first=replies[0] is not None)
 
 
 def _is_enough(replies: Sequence[Reply | None]) -> bool:
-    missing = sum(reply is None for reply in replies)
-    return quorum.is_enough([_vote(reply) for reply in replies], missing)
+    return quorum.is_enough([_verdict(reply) for reply in replies], replies.count(None))
+
+
+def _verdict(reply: Reply | None) -> quorum.Verdict | None:
+    """The first word of an answer, without a look at the others."""
+    value = reply.value if reply is not None else None
+    verdict = value[0] if isinstance(value, list) and value else None
+    return quorum.VERDICTS.get(verdict) if isinstance(verdict, int) else None
 
 
 def _vote(reply: Reply | None) -> quorum.Vote | None:
@@ -354,10 +388,10 @@ def _vote(reply: Reply | None) -> quorum.Vote | None:
     try:
         verdict, fence, pause_ms, holder = cast("tuple[int, int, int, bytes]", reply.value)
         return quorum.Vote(
-            quorum.Verdict(verdict),
-            fence=int(fence),
-            pause=max(0, int(pause_ms)) / 1000,
-            holder=holder.decode("utf-8", "replace"),
+            quorum.VERDICTS[verdict],
+            int(fence),
+            max(0, int(pause_ms)) / 1000,
+            holder.decode("utf-8", "replace"),
         )
-    except (TypeError, ValueError, AttributeError, OverflowError):
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
         return None

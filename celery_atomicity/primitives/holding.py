@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock, keys
 from celery_atomicity.connection import Script
@@ -25,12 +24,14 @@ RENEWAL = 1 / 3
 RETRY = 1 / 12
 ALONG = 1 / 20
 
+# What the release script is told in place of a channel.
+IN_NO_LINE = "-"
+
 # A waiter that was not seen for so long is passed over, in ms. Waiters show up far more often.
 LIVE_MS = 4000
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """
     What is asked for.
 
@@ -171,7 +172,8 @@ def release_call(
     What lets go of *terms*' keys where they are held under *lease_id*, *keep* seconds on.
 
     With *number*, only of what was granted to the request of that number or an earlier one; with
-    *ring*, a channel, it stands in line again, where it stood.
+    *ring*, a channel, it stands in line again, where it stood; IN_NO_LINE says that it does not
+    stand there, and without either it leaves.
     """
     upto = "" if number is None else number
     return RELEASE, terms.places, [lease_id, max(0, round(keep * 1000)), LIVE_MS, upto, ring]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from celery_atomicity import keys as names
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
     from celery_atomicity.connection import Clients
     from celery_atomicity.primitives.keeper import Keeper
+
+NODE = platform.node()
+
+# So many sets of keys are checked and named once.
+REMEMBERED = 1024
 
 # A single lease may be shorter than the setting allows, for tests; seconds.
 SHORTEST_TTL, LONGEST_TTL = 0.1, 3600.0
@@ -55,13 +61,6 @@ class Locks:
             ValueError: No key, an empty one, or a number that cannot work.
         """
         several = (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
-        if not several:
-            raise ValueError("no key was given; name at least one")
-        for key in several:
-            if not isinstance(key, str):
-                raise TypeError(f"a key is a text, not {key!r}; format it first")
-            if not key:
-                raise ValueError("a key must not be empty")
         ttl = self._clients.settings.lock_ttl if ttl is None else ttl
         _check("ttl", ttl, SHORTEST_TTL, LONGEST_TTL)
         _check("wait", wait, 0.0, math.inf)
@@ -70,16 +69,8 @@ class Locks:
         terms = Terms(
             group=self.group,
             keys=several,
-            places=tuple(
-                place
-                for key in several
-                for place in (
-                    names.lock_key(self.group, key),
-                    names.line_key(self.group, key),
-                    names.seen_key(self.group, key),
-                )
-            ),
-            holder=names.printable(holder or f"process {os.getpid()} on {platform.node()}"),
+            places=_places(self.group, several),
+            holder=names.printable(holder or f"process {os.getpid()} on {NODE}"),
             ttl=ttl,
             grace=self._clients.settings.grace_of(ttl),
             min_hold=min_hold,
@@ -174,6 +165,27 @@ class Lock:
         told = isinstance(error, LeaseLost) or not isinstance(error, Exception | None)
         if lost is not None and not told:
             raise lost from error
+
+
+@lru_cache(REMEMBERED)
+def _places(group: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Where *keys*, checked, have their lock, their line and its last-seen times on the server."""
+    if not keys:
+        raise ValueError("no key was given; name at least one")
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"a key is a text, not {key!r}; format it first")
+        if not key:
+            raise ValueError("a key must not be empty")
+    return tuple(
+        place
+        for key in keys
+        for place in (
+            names.lock_key(group, key),
+            names.line_key(group, key),
+            names.seen_key(group, key),
+        )
+    )
 
 
 def _check(name: str, value: float | None, least: float, most: float) -> None:

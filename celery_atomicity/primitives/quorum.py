@@ -14,9 +14,8 @@ the others before the lease counts as given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +34,10 @@ class Verdict(IntEnum):
     SITTING_OUT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+VERDICTS = {int(each): each for each in Verdict}
+
+
+class Vote(NamedTuple):
     """One address's answer: *pause* is how long, in seconds, its reason may last."""
 
     verdict: Verdict
@@ -45,15 +46,13 @@ class Vote:
     holder: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """
     What an attempt came to.
 
     Attributes:
         granted: A majority granted, and the first address did not put somebody before us.
         fence: The largest fence offered; 0 without a grant.
-        behind: The addresses whose fence is smaller than that.
         silent: So few answered that nobody could be granted.
         contested: A majority granted, but we yield for once to whoever has the first address.
         pause: Seconds until what was in the way may be gone, as far as is known.
@@ -62,7 +61,6 @@ class Outcome:
 
     granted: bool
     fence: int = 0
-    behind: tuple[int, ...] = ()
     silent: bool = False
     contested: bool = False
     pause: float = 0.0
@@ -79,19 +77,19 @@ def lasts(ttl: float) -> float:
     return ttl - ttl * DRIFT - SLACK
 
 
-def is_enough(votes: Sequence[Vote | None], missing: int) -> bool:
+def is_enough(verdicts: Sequence[Verdict | None], missing: int) -> bool:
     """
     Whether the grants cannot become a majority any more, or are one.
 
     Args:
-        votes: What each address said; None: no answer yet, or none to be had.
+        verdicts: What each address said; None: no answer yet, or none to be had.
         missing: How many may still answer.
     """
-    granted, needed = _granted(votes), majority(len(votes))
+    granted, needed = verdicts.count(Verdict.GRANTED), majority(len(verdicts))
     return granted >= needed or granted + missing < needed
 
 
-def is_decided(votes: Sequence[Vote | None], missing: int, *, hears_first: bool) -> bool:
+def is_decided(verdicts: Sequence[Verdict | None], missing: int, *, hears_first: bool) -> bool:
     """
     Whether further answers cannot change what an attempt comes to.
 
@@ -99,14 +97,14 @@ def is_decided(votes: Sequence[Vote | None], missing: int, *, hears_first: bool)
     and what is refused by all has not to be given back.
 
     Args:
-        votes: As for *is_enough*.
+        verdicts: As for *is_enough*.
         missing: As for *is_enough*.
         hears_first: The first address has answered, or will not.
     """
-    first = votes[0]
-    if first is not None and first.verdict is Verdict.NOT_OUR_TURN:
+    if verdicts[0] is Verdict.NOT_OUR_TURN:
         return True
-    return hears_first and (not missing or _granted(votes) >= majority(len(votes)))
+    needed = majority(len(verdicts))
+    return hears_first and (not missing or verdicts.count(Verdict.GRANTED) >= needed)
 
 
 def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
@@ -123,22 +121,16 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     total = len(votes)
     first = votes[0]
     said = [vote for vote in votes if vote is not None]
-    refusals = [vote for vote in said if vote.verdict is not Verdict.GRANTED]
-    holder = next((vote.holder for vote in refusals if vote.holder), "")
-    pauses = [vote.pause for vote in refusals if vote.pause > 0]
-    granted = _granted(votes) >= majority(total)
+    granted = _granted(said) >= majority(total)
     is_taken = first is not None and first.verdict is Verdict.TAKEN
     before_us = first is not None and (
         first.verdict is Verdict.NOT_OUR_TURN or (is_taken and not _is_same(first.holder, yielded))
     )
     if granted and not before_us:
-        fence = max(vote.fence for vote in said)
-        behind = tuple(
-            index
-            for index, vote in enumerate(votes)
-            if vote is not None and vote.verdict is Verdict.GRANTED and vote.fence < fence
-        )
-        return Outcome(granted=True, fence=fence, behind=behind)
+        return Outcome(granted=True, fence=max([vote.fence for vote in said]))
+    refusals = [vote for vote in said if vote.verdict is not Verdict.GRANTED]
+    holder = next((vote.holder for vote in refusals if vote.holder), "")
+    pauses = [vote.pause for vote in refusals if vote.pause > 0]
     return Outcome(
         granted=False,
         silent=len(said) < majority(total) and not before_us,
@@ -150,9 +142,12 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
 
 def agrees(votes: Sequence[Vote | None], fence: int) -> int:
     """How many addresses stored *fence* with their grant."""
-    return sum(
-        vote is not None and vote.verdict is Verdict.GRANTED and vote.fence == fence
-        for vote in votes
+    return len(
+        [
+            vote
+            for vote in votes
+            if vote is not None and vote.verdict is Verdict.GRANTED and vote.fence == fence
+        ]
     )
 
 
@@ -185,4 +180,4 @@ def _is_same(value: str, other: str) -> bool:
 
 
 def _granted(votes: Sequence[Vote | None]) -> int:
-    return sum(vote is not None and vote.verdict is Verdict.GRANTED for vote in votes)
+    return len([vote for vote in votes if vote is not None and vote.verdict is Verdict.GRANTED])

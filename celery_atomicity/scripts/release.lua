@@ -3,7 +3,8 @@
 -- ARGV[1] lease id   ARGV[2] ms for which the keys stay taken all the same (min_hold), 0: free now
 -- ARGV[3] ms after which a waiter that was not seen is passed over
 -- ARGV[4] only what was granted to the request of this number or an earlier one; empty: all
--- ARGV[5] channel on which to ring it, since it goes on waiting where it stood; empty: it leaves
+-- ARGV[5] channel on which to ring it, since it goes on waiting where it stood; empty: it leaves;
+-- '-': it stood in no line when this was asked, so that this, served late, has none to leave
 -- returns how many of the keys were still held
 -- Nothing here is refused when the server is out of memory. A waiter whose process has died is not
 -- subscribed to its channel any more, so that ringing it reaches nobody and the next one is rung.
@@ -33,7 +34,7 @@ for k = 1, #KEYS, 3 do
     if ring == '' then
       redis.call('ZREM', line, id)
       redis.call('HDEL', seen, id, id .. ':ring')
-    elseif redis.call('ZSCORE', line, id) then
+    elseif ring ~= '-' and redis.call('ZSCORE', line, id) then
       redis.call('HSET', seen, id, string.format('%d', now), id .. ':ring', ring)
       redis.call('PEXPIRE', line, 2 * ARGV[3])
       redis.call('PEXPIRE', seen, 2 * ARGV[3])

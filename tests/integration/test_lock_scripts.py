@@ -97,7 +97,7 @@ def random_call(chance, twins):
         return kind, [keys.MARKER, FENCE, *places(names)], [lease, value, ttl, 2_000, ring, 4_000]
     if kind == "release":
         arguments = [lease, chance.choice((0, 0, 0, 5_000)), 4_000]
-        more = ([], ["", ""], [number, ""], [number, "mail"])
+        more = ([], ["", ""], [number, ""], [number, "mail"], [number, "-"])
         return kind, places(names), [*arguments, *chance.choice(more)]
     if kind == "renew":
         run = chance.choice(("", "run-1", "run-2"))

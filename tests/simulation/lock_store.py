@@ -133,7 +133,7 @@ def release(store, now_us, keys, arguments, publish):
         if not stay:
             store.remove(line, lease)
             store.remove(seen, lease, f"{lease}:ring")
-        elif lease in data.get(line, {}):
+        elif stay != "-" and lease in data.get(line, {}):
             data.setdefault(seen, {}).update({lease: str(now), f"{lease}:ring": stay})
             store.expires[line] = store.expires[seen] = now + 2 * live
         head = None if value is not None else store.head(line)

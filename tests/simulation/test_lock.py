@@ -297,7 +297,7 @@ def test_the_simulation_sees_newcomers_that_overtake(monkeypatch):
 
     def judge(votes, yielded=""):
         others = [
-            replace(vote, verdict=quorum.Verdict.SITTING_OUT)
+            vote._replace(verdict=quorum.Verdict.SITTING_OUT)
             if vote is not None and vote.verdict is quorum.Verdict.TAKEN
             else vote
             for vote in votes
