@@ -156,11 +156,11 @@ class Exchange:
     def _usable_link(self, server: Server) -> Link | None:
         """The link, unless it turns out to be dead or overdue."""
         link = server.link
-        if link is None:
-            return None
+        if link is None or link.is_busy(clock.monotonic()):
+            return link
         if link.oldest is not None:
             self._drop_overdue(server)
-        elif link.is_quiet(clock.monotonic()) and readable([link.socket.fileno()], 0):
+        elif readable([link.socket.fileno()], 0):
             # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
         return server.link
@@ -197,6 +197,8 @@ class Exchange:
             if self._usable_link(server) is None and not or_fail:
                 return False
             self._put(server, question, commands, 0)
+            if self._reader is None:
+                self._reader = question
             return True
 
     def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
@@ -242,7 +244,7 @@ class Exchange:
     def read_until_done(self, question: Question) -> None:
         """Read, or wait for somebody who reads for us, until *question* is decided or overdue."""
         while not question.done:
-            if self._may_read(question):
+            if self._reader is question or self._may_read(question):
                 try:
                     while not question.done:
                         self._read(question)
@@ -251,7 +253,7 @@ class Exchange:
             else:
                 question.wait(question.until - clock.monotonic())
                 self._expire(question)
-        if self._waiting and self._reader is None:
+        if self._reader is question or (self._waiting and self._reader is None):
             self._hand_over(question)
 
     def _may_read(self, question: Question) -> bool:
@@ -280,7 +282,7 @@ class Exchange:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
         left = question.until - clock.monotonic()
         # Another thread may drop a link at any time; a closed one has no descriptor.
-        links = {}
+        links: dict[int, Server] = {}
         for server in self.servers:
             link = server.link
             if link is not None and (descriptor := link.socket.fileno()) >= 0:

@@ -106,9 +106,9 @@ class Link:
             self._quiet_since = clock.monotonic()
         return answers
 
-    def is_quiet(self, now: float) -> bool:
-        """Whether the last answer is a while ago; nothing is taken to be under way."""
-        return now - self._quiet_since > QUIET
+    def is_busy(self, now: float) -> bool:
+        """Whether an answer was read just now and none is missing, so that it may be relied on."""
+        return not self._pending and now - self._quiet_since < QUIET
 
     def unanswered(self) -> Iterator[Receiver]:
         """Take out those who still wait."""

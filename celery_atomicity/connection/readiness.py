@@ -14,23 +14,20 @@ if TYPE_CHECKING:
 
 def readable(descriptors: Collection[int], seconds: float) -> Collection[int]:
     """Those of *descriptors* that have something to read, waiting at most *seconds* for one."""
-    return _ready(descriptors, seconds, for_reading=True)
+    try:
+        poll = select.poll()
+    except AttributeError:
+        return select.select([*descriptors], [], [], max(0.0, seconds))[0]
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1000 if seconds > 0 else 0)]
 
 
 def writable(descriptor: int, seconds: float) -> bool:
     """Whether *descriptor* takes more to send, waiting at most *seconds* for it."""
-    return bool(_ready([descriptor], seconds, for_reading=False))
-
-
-def _ready(descriptors: Collection[int], seconds: float, *, for_reading: bool) -> Collection[int]:
-    if hasattr(select, "poll"):
+    try:
         poll = select.poll()
-        events = select.POLLIN if for_reading else select.POLLOUT
-        for descriptor in descriptors:
-            poll.register(descriptor, events)
-        return [descriptor for descriptor, _ in poll.poll(seconds * 1000 if seconds > 0 else 0)]
-    wanted = [*descriptors]
-    ready = select.select(
-        wanted if for_reading else [], [] if for_reading else wanted, [], max(0.0, seconds)
-    )
-    return ready[0] if for_reading else ready[1]
+    except AttributeError:
+        return bool(select.select([], [descriptor], [], max(0.0, seconds))[1])
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(seconds * 1000 if seconds > 0 else 0))
