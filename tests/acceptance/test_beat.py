@@ -38,7 +38,8 @@ def default_worker_env(default_worker_env, notes_server):
 @pytest.fixture
 def schedule():
     """Seconds from tick to tick, by entry."""
-    return {f"second {n}": 1 for n in range(6)} | {f"other {n}": 2 for n in range(4)} | {"sweep": 2}
+    seconds, halves = (f"second {n}" for n in range(6)), (f"half {n}" for n in range(4))
+    return dict.fromkeys(seconds, 1) | dict.fromkeys(halves, 0.5) | {"sweep": 1}
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def default_redis_backend_command():
     return ["redis-server", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
 
 
-# BEAT-01, BEAT-02, BEAT-03, BEAT-06
+# BEAT-01, BEAT-02, BEAT-03, BEAT-06, F83, F92
 def test_three_beats_through_kills_freezes_and_a_restart_of_the_arbiter(
     celery_setup, spawn, ticks, schedule
 ):

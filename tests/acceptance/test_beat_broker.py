@@ -80,7 +80,7 @@ def beats(celery_setup):
         yield count
 
 
-# BEAT-07, BEAT-08
+# BEAT-07, BEAT-08, F94
 def test_nothing_is_lost_to_a_broker_that_hangs_or_is_away(beat, beats, ticks, capsys):
     _, first = beat()
     _, second = beat()

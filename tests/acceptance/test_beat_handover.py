@@ -54,7 +54,7 @@ def both_send(ticks):
     wait_until(shared, 60, "both beats send")
 
 
-# BEAT-01, BEAT-02, BEAT-06
+# BEAT-01, BEAT-02, BEAT-06, F92
 def test_what_a_beat_owned_is_sent_again_within_five_intervals(spawn, ticks, capsys):
     nodes = spawn(BeatContainer, 2, "-S", "atomicity")
     complete_again(ticks, SCHEDULE, {}, timeout=60)

@@ -95,6 +95,57 @@ def test_a_loop_that_hangs_stands_down_until_it_goes_on(app, group, loop, queue)
     wait_until(queue.take, 10, "a message")
 
 
+# BEAT-01, BEAT-07, F80
+def test_one_that_the_arbiter_is_cut_off_from_sends_nothing_and_the_other_takes_over(
+    server, group, proxy, app, queue
+):
+    way = proxy(server)
+    entries = {f"e{n}": {"task": "work", "schedule": timedelta(seconds=1)} for n in range(12)}
+    apart = app_of("shop", way, group, broker=server.url, atomicity_interval=INTERVAL)
+    apart.conf.atomicity_timeout = 0.15
+    loops, atoms, sent = [], [], []
+    for one in (app, apart):
+        one.conf.beat_schedule = entries
+        loops.append(Loop(PartitionedScheduler(app=one)))
+        loops[-1].start()
+        atoms.append(Atomicity.of(one).atom(f"{group}.beat"))
+    here, there = atoms
+
+    def everything_anew():
+        sent.clear()
+        wait_until(
+            lambda: sent.extend(queue.take()) or len({name_of(m) for m in sent}) == 12,
+            20,
+            "every entry is sent again",
+        )
+        found.extend(sent)
+
+    found = []
+    wait_until(lambda: here.assignment and there.assignment, 20, "both own something")
+    everything_anew()
+    way.cut()
+    wait_until(lambda: here.assignment and here.assignment.n == 1, 20, "one owns everything")
+    assert there.assignment is None
+    everything_anew()
+    way.heal()
+    wait_until(lambda: there.assignment and there.assignment.n == 2, 20, "it takes part again")
+    everything_anew()
+    for loop in loops:
+        loop.stop.set()
+        loop.join(10)
+    found += queue.take()
+    Atomicity.of(apart).clients.close()
+    apart.close()
+
+    assert len({message.id for message in found}) == len(found)
+    dues = [(name_of(message), message.due) for message in found]
+    assert len(set(dues)) == len(dues)
+
+
+def name_of(message):
+    return message.headers[HEADER]["entry"]
+
+
 def test_closing_stands_down(app, group, loop):
     atom = Atomicity.of(app).atom(f"{group}.beat")
     wait_until(lambda: atom.assignment, 10, "an assignment")

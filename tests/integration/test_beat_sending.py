@@ -161,6 +161,40 @@ def test_intervals_keep_their_pace_through_restarts_and_handovers(beat, queue):
     assert seconds(queue.take()) == [600.0 * n for n in range(1, 13)]
 
 
+# BEAT-01, F86
+def test_beats_restarted_within_the_minute_send_its_tick_once(beat, queue, clock):
+    crontabs = {"a": {"task": "work", "schedule": crontab(minute="*")}}
+    beat(**crontabs).scheduler.close()
+    clock.forward(30)
+    for _ in range(3):
+        for driver in (beat(), beat()):
+            driver.run(4)
+            driver.scheduler.close()
+
+    assert seconds(queue.take()) == [30]
+
+
+# BEAT-01
+def test_beats_whose_clocks_are_seconds_apart_send_each_tick_once(
+    beat, queue, clock, server, group, app
+):
+    ahead = app_of("shop", server, group, clock=lambda: clock() + timedelta(seconds=7))
+    ahead.conf.beat_schedule = {"a": every(10)}
+    drivers = [beat(a=every(10)), Driver(PartitionedScheduler(app=ahead), clock)]
+
+    for n in range(24):
+        drivers[n % 2].settle()
+        clock.forward(5)
+
+    drivers[1].scheduler.close()
+    Atomicity.of(ahead).clients.close()
+    ahead.close()
+    messages = queue.take()
+    assert seconds(messages) == [10.0 * n for n in range(1, len(messages) + 1)]
+    assert len(messages) in (11, 12)
+    assert len({message.id for message in messages}) == len(messages)
+
+
 # BEAT-02
 def test_what_came_due_while_nobody_owned_it_is_sent_once_by_the_next(beat, queue, clock):
     beat(a=every(10), b={"task": "work", "schedule": crontab(minute="*")}).scheduler.close()
@@ -253,7 +287,7 @@ def test_what_is_assigned_is_taken_up_in_the_next_pass(beat, queue, clock):
     assert seconds(queue.take()) == [10]
 
 
-# BEAT-07
+# BEAT-07, F80
 def test_ownership_is_asked_for_at_each_send(beat, queue, clock):
     driver = beat(**{f"e{n}": every(10) for n in range(9)})
     replica, asked = driver.scheduler._replica, []
@@ -319,7 +353,7 @@ STEPS = [
 ]
 
 
-# BEAT-03
+# BEAT-03, F83
 @pytest.mark.parametrize("task", ["work", "sweep"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_beat_killed_at_any_step_neither_loses_nor_doubles(app, beat, queue, clock, step, task):
@@ -457,6 +491,7 @@ def apart(servers, proxy, group, clock):
 # -- what is away -------------------------------------------------------------------------------
 
 
+# F80
 def test_while_the_arbiter_is_away_nothing_is_sent_and_all_resumes(apart, clock, caplog):
     caplog.set_level(logging.INFO)
     apart.begin(clock, a=every(10))
@@ -492,7 +527,7 @@ def test_an_emptied_arbiter_counts_anew(beat, queue, clock, server, app):
     assert seconds(queue.take()) == [40]
 
 
-# BEAT-08
+# BEAT-08, F94
 def test_a_publish_that_raises_leaves_the_tick_open(apart, clock):
     apart.begin(clock, **{f"e{n}": every(10) for n in range(5)})
     apart.way.cut()
@@ -527,7 +562,7 @@ def test_what_found_no_broker_is_one_late_tick_and_no_doubt(apart, clock, ledger
     assert seconds(apart.messages + apart.queue.take()) == [10, 40]
 
 
-# BEAT-03, BEAT-08
+# BEAT-03, BEAT-08, F94
 @pytest.mark.parametrize("options", [{}, {"retry": True}])
 def test_a_publish_whose_answer_is_lost_is_sent_again_and_runs_once(apart, clock, options):
     apart.begin(clock, a=every(10, options=options))

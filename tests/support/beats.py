@@ -40,6 +40,8 @@ class Owner:
 
     def feed(self): ...
 
+    def heed(self, *, stand_down): ...
+
     def changed(self):
         changes, self.changes = self.changes, 0
         return changes > 0
