@@ -2,16 +2,21 @@
 
 import os
 import signal
+import uuid
+from datetime import datetime, timedelta, timezone
 
 import pytest
-from celery import chain, chord, group
+from celery import Celery, chain, chord, group
+from celery.beat import Scheduler
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from celery.result import AsyncResult
 from pytest_celery import RESULT_TIMEOUT
 from support import singleton_tasks
+from support.shared import cluster
 from support.singleton_tasks import (
     collect,
     end_by,
+    fail,
     fail_three_times,
     hold,
     hold_briefly,
@@ -21,6 +26,7 @@ from support.singleton_tasks import (
     lose_and_fail,
     lose_and_log,
     lose_and_stop,
+    on_error,
     quick,
     replace_itself,
     retry_three_times,
@@ -35,20 +41,21 @@ pytest_plugins = ["support.singleton_fixtures"]
 
 LONG = 60  # seconds; no test waits for a task of this length
 
-# Two processes each: what a worker has fetched must not wait behind a task that takes long.
-pytestmark = [pytest.mark.cluster(workers=2, concurrency=2), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def fleet(shared_engine):
+    # Two processes each: what a worker has fetched must not wait behind a task that takes long.
+    workers = [{"concurrency": 2}] * 2
+    conf = {"atomicity_restart_grace": 0, "atomicity_lock_ttl": 30}
+    with cluster(shared_engine, singleton_tasks, workers=workers, conf=conf) as setup:
+        yield setup
 
 
 @pytest.fixture
-def default_worker_tasks(default_worker_tasks):
-    return default_worker_tasks | {singleton_tasks}
-
-
-@pytest.fixture
-def default_worker_app(default_worker_app):
-    default_worker_app.conf.atomicity_restart_grace = 0
-    default_worker_app.conf.atomicity_lock_ttl = 30
-    return default_worker_app
+def celery_setup(idle_fleet):
+    return idle_fleet
 
 
 def get(result):
@@ -76,6 +83,94 @@ class TestExclusion:
         get(hold.delay("b"))
 
         assert [entry["key"] for entry in journal("end")] == ["b"]
+
+
+def send_raw(app, task, *args):
+    """A message as another language writes it."""
+    id_ = str(uuid.uuid4())
+    with app.connection_for_write() as connection, connection.Producer() as producer:
+        producer.publish(
+            [args, {}, {}],
+            routing_key=app.conf.task_default_queue,
+            serializer="json",
+            headers={"lang": "go", "task": task.name, "id": id_, "root_id": id_},
+            correlation_id=id_,
+        )
+    return app.AsyncResult(id_)
+
+
+def send_by_beat(app, task, *args):
+    """What Celery's own beat sends, which knows nothing of the task but its name."""
+    id_ = str(uuid.uuid4())
+    with Celery("beat", broker=app.conf.broker_url, set_as_current=False) as beat:
+        scheduler = Scheduler(app=beat, lazy=True)
+        options = {"task_id": id_}
+        every = timedelta(days=1)
+        entry = Scheduler.Entry(
+            task.name, task.name, schedule=every, args=args, options=options, app=beat
+        )
+        scheduler.apply_async(entry, advance=False)
+    return app.AsyncResult(id_)
+
+
+def linked(task, *args):
+    link = task.si(*args)
+    result = link.freeze()
+    quick.apply_async(link=link)
+    return result
+
+
+def linked_for_errors(task, *args):
+    link = task.si(*args)
+    result = link.freeze()
+    fail.apply_async(("no",), link_error=link)
+    return result
+
+
+def start_in_every_way(app, task, key):
+    """The results of *task*, started once in each way that there is."""
+    return {
+        "delay": task.delay(key),
+        "eta": task.apply_async((key,), eta=datetime.now(timezone.utc) + timedelta(seconds=0.5)),
+        "send_task": app.send_task(task.name, kwargs={"key": key}),
+        "a message of another language": send_raw(app, task, key),
+        "beat": send_by_beat(app, task, key),
+        "chain": chain(quick.si(), task.si(key))(),
+        "group": group([task.si(key), quick.s()])().results[0],
+        "chord header": chord([task.si(key), quick.s()], collect.s())().parent.results[0],
+        "chord body": chord([quick.s()], task.si(key))(),
+        "link": linked(task, key),
+        "link_error": linked_for_errors(task, key),
+    }
+
+
+class TestHoweverItIsStarted:
+    def test_it_is_skipped_while_another_one_runs(self, celery_setup, journal, holder):  # F16, F18
+        held, _ = holder(hold, "a", LONG)
+
+        results = start_in_every_way(celery_setup.app, hold_or_skip, "a")
+
+        skipped = {way: get(result)["skipped"] for way, result in results.items()}
+        assert skipped == dict.fromkeys(results, True)
+        assert [entry["id"] for entry in journal("start")] == [held.id]
+
+    def test_it_waits_its_turn(self, celery_setup, journal):  # LOCK-01, F16
+        results = start_in_every_way(celery_setup.app, hold, "a")
+
+        fences = {way: get(result) for way, result in results.items()}
+
+        assert len(set(fences.values())) == len(results)
+        assert_one_at_a_time(journal())
+        assert {entry["id"] for entry in journal("end")} == {each.id for each in results.values()}
+
+    def test_an_error_link_that_is_called_and_not_sent(self, celery_setup, journal, holder):
+        first, second = (fail.apply_async((key,), link_error=on_error.s()) for key in "ab")
+
+        wait_until(lambda: len(journal("error")) == 2, 30, "both links were called")
+
+        assert {entry["of"] for entry in journal("error")} == {first.id, second.id}
+        one, other = journal("error")
+        assert one["fence"] < other["fence"]
 
 
 class TestOnConflict:
@@ -115,17 +210,17 @@ class TestOnConflict:
 
         assert len(journal("start")) == 1
 
-    @pytest.mark.cluster(workers=1, concurrency=2)
     def test_retry_leaves_the_pool_to_others(self, celery_setup, journal, holder):  # F22, RATE-03
-        held, _ = holder(hold, "a", 3)
+        held, _ = holder(hold, "a", LONG)
 
+        # One for each process that is left.
         waiting = [hold_or_come_back.delay("a") for _ in range(3)]
         assert get(quick.delay()) == "quick"
-        others_were_served = not held.ready()
+        assert not held.ready()
+        celery_setup.app.control.revoke(held.id, terminate=True)
 
         assert [get(result) for result in waiting] == [0, 0, 0]
-        assert others_were_served
-        assert_one_at_a_time(journal())
+        assert_one_at_a_time(entry for entry in journal() if entry["id"] != held.id)
 
 
 class TestChords:
@@ -216,14 +311,6 @@ class TestEnds:
 
         assert journal() == []
 
-    @pytest.mark.cluster(workers=1, concurrency=2, argv=("--max-tasks-per-child", "1"))
-    def test_children_that_are_recycled(self, celery_setup, journal, taken):  # F101, F28
-        results = [hold_or_skip.delay(f"key {number}", 0) for number in range(10)]
-
-        assert all(get(result) > 0 for result in results)
-        assert get(hold_or_skip.delay("key 0", 0)) > 0
-        assert len({entry["pid"] for entry in journal("start")}) == 11
-
     def test_a_message_that_comes_again_after_its_child_was_killed(  # F09
         self, celery_setup, journal, holder
     ):
@@ -250,14 +337,6 @@ class TestEnds:
         os.kill(start["pid"], signal.SIGKILL)
 
         assert get(waiting) > start["fence"]
-
-    def test_a_killed_worker(self, celery_setup, journal, holder):  # F09
-        _, start = holder(hold_briefly, "a", LONG)
-        [node] = [n for n in celery_setup.worker_cluster if n.hostname() == start["node"]]
-
-        node.kill()
-
-        assert get(hold_briefly.delay("a")) > start["fence"]
 
     def test_a_hard_time_limit(self, celery_setup, taken, holder):  # F10
         result, start = holder(hold, "a", LONG, time_limit=1)
@@ -286,17 +365,14 @@ class TestEnds:
         assert not taken("a")
         assert len(journal("start")) == 1
 
-    @pytest.mark.cluster(workers=1)
-    def test_revoked_before_it_runs(self, celery_setup, journal, holder):
-        first, _ = holder(hold, "a", 2)
-        queued = hold.apply_async(("a",))
+    def test_revoked_before_it_runs(self, celery_setup, journal):
+        queued = hold.apply_async(("a",), countdown=1)
+
         celery_setup.app.control.revoke(queued.id)
 
         with pytest.raises(TaskRevokedError):
             get(queued)
-
-        get(first)
-        assert queued.id not in {entry["id"] for entry in journal("start")}
+        assert journal() == []
 
     @pytest.mark.parametrize("sig", ["SIGTERM", "SIGKILL"])
     def test_revoked_with_terminate(self, celery_setup, taken, holder, sig):
@@ -308,25 +384,6 @@ class TestEnds:
             get(result)
         self.free(taken)
         assert get(hold.delay("a")) > start["fence"]
-
-    @pytest.mark.cluster(workers=1)
-    def test_a_warm_shutdown_lets_it_end(self, celery_setup, journal, taken, holder):
-        holder(hold, "a", 1)
-        [node] = celery_setup.worker_cluster
-
-        node.kill("SIGTERM")
-
-        wait_until(lambda: journal("end"), 30, "the task has ended")
-        self.free(taken)
-
-    @pytest.mark.cluster(workers=1)
-    def test_a_cold_shutdown_lets_go(self, celery_setup, taken, holder):
-        holder(hold, "a", LONG)
-        [node] = celery_setup.worker_cluster
-
-        node.kill("SIGQUIT")
-
-        self.free(taken, within=20)
 
 
 class TestOnLost:
@@ -372,22 +429,3 @@ def test_a_redelivered_copy_is_another_contender(celery_setup, journal, holder):
     wait_until(lambda: len(journal("end")) == 2, 30, "both copies have run")
     assert_one_at_a_time(journal())
     assert AsyncResult(again.id).get(timeout=RESULT_TIMEOUT) > 0
-
-
-@pytest.mark.parametrize(
-    "pool",
-    [
-        pytest.param(pool, marks=pytest.mark.cluster(workers=2, pool=pool, concurrency=4))
-        for pool in ("threads", "gevent", "eventlet", "solo")
-    ],
-)
-def test_in_every_pool(celery_setup, journal, taken, pool):
-    results = [hold.delay("a") for _ in range(8)]
-
-    assert len({get(result) for result in results}) == 8
-    assert_one_at_a_time(journal())
-    lost = lose_and_stop.delay("b", 3)
-    wait_until(lambda: taken("b"), 30, "the key is taken")
-    taken.client.delete("atom:celery_test_app:lock:hold:b")
-    with pytest.raises(LeaseLost):
-        get(lost)

@@ -9,6 +9,7 @@ import pytest
 from celery import Celery, chord
 from pytest_celery import RESULT_TIMEOUT, CeleryBrokerCluster
 from support import singleton_tasks
+from support.shared import cluster
 from support.singleton_tasks import (
     collect,
     hold,
@@ -34,6 +35,21 @@ LONG = 60  # seconds; no test waits for a task of this length
 TTL = 3.0  # seconds, of the leases and of the grace after a restart
 
 pytestmark = [pytest.mark.cluster(workers=2, concurrency=2), pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def fleet(shared_engine):
+    """Of the tests that take nothing away which the others need."""
+    workers = [{"concurrency": 2}] * 2
+    conf = {"atomicity_restart_grace": 0, "atomicity_lock_ttl": TTL}
+    with cluster(shared_engine, singleton_tasks, workers=workers, conf=conf) as setup:
+        yield setup
+
+
+class OnSharedFleet:
+    @pytest.fixture
+    def celery_setup(self, idle_fleet):
+        return idle_fleet
 
 
 @pytest.fixture
@@ -72,7 +88,7 @@ def assert_copies_took_turns(entries, result):
     assert fences == sorted(set(fences))
 
 
-class TestTheHolderStops:
+class TestTheHolderStops(OnSharedFleet):
     def test_a_frozen_child_finds_its_lease_lost(self, celery_setup, journal, holder):
         # LOCK-02, LOCK-05, LOCK-07, F27
         frozen, start = holder(hold_and_look, "a", 1)
@@ -92,7 +108,7 @@ class TestTheHolderStops:
         assert own["lost"] is True
 
 
-class TestTheKeyIsDeleted:
+class TestTheKeyIsDeleted(OnSharedFleet):
     def test_its_holder_is_told_and_never_gets_it_back(self, celery_setup, journal, holder, taken):
         # LOCK-05, LOCK-09, F14, F30
         result, start = holder(hold_until_lost, "a")
@@ -166,7 +182,7 @@ class TestTheArbiterFails:
         assert get(hold.delay("a")) > start["fence"]
 
 
-class TestPastTheQueue:
+class TestPastTheQueue(OnSharedFleet):
     @pytest.fixture
     def app(self, celery_setup):
         """This process is one of the app's own, as a web server or a shell is."""
@@ -214,7 +230,7 @@ class TestPastTheQueue:
         assert len(journal("end")) == 2
 
 
-class TestRedelivery:
+class TestRedelivery(OnSharedFleet):
     """A message that comes again while its task runs is another contender, and disturbs nothing."""
 
     def test_in_its_own_way(self, celery_setup, journal, holder):  # LOCK-16
@@ -232,60 +248,62 @@ class TestRedelivery:
         for result, _ in results:
             assert_copies_took_turns(journal(), result)
 
-    class TestVisibilityTimeout:
-        """Of a Redis broker: what is not acknowledged by then is taken for lost."""
 
-        @pytest.fixture
-        def default_worker_app(self, default_worker_app):
-            default_worker_app.conf.broker_transport_options = {
-                "visibility_timeout": 2,
-                "unacked_restore_interval": 0.5,
-                "unacked_restore_throttle": 1,
-            }
-            return default_worker_app
+class TestVisibilityTimeout:
+    """Of a Redis broker: what is not acknowledged by then is taken for lost, and comes again."""
 
-        def test_shorter_than_the_task(self, celery_setup, journal):  # LOCK-16
-            header = [hold_late.s("a", 5), hold_late_or_skip.s("b", 5), quick.s()]
-            chorded = chord(header, collect.s())()
-            results = chorded.parent.results[:2]
+    @pytest.fixture
+    def default_worker_app(self, default_worker_app):
+        default_worker_app.conf.broker_transport_options = {
+            "visibility_timeout": 2,
+            "unacked_restore_interval": 0.5,
+            "unacked_restore_throttle": 1,
+        }
+        return default_worker_app
 
-            assert_came_meanwhile(celery_setup, journal, results)
+    def test_shorter_than_the_task(self, celery_setup, journal):  # LOCK-16
+        header = [hold_late.s("a", 5), hold_late_or_skip.s("b", 5), quick.s()]
+        chorded = chord(header, collect.s())()
+        results = chorded.parent.results[:2]
 
-            # No copy has counted for the first one, in whatever way it had to wait.
-            first = {entry["key"]: entry["fence"] for entry in reversed(journal("start"))}
-            assert get(chorded) == [first["a"], first["b"], "quick"]
-            wait_until(lambda: len(journal("end")) >= 4, 30, "the copies run")
-            for result in results:
-                assert_copies_took_turns(journal(), result)
+        assert_came_meanwhile(celery_setup, journal, results)
 
-    class TestRabbitMQ:
-        """It gives a message to another worker as soon as the connection of the first is lost."""
+        # No copy has counted for the first one, in whatever way it had to wait.
+        first = {entry["key"]: entry["fence"] for entry in reversed(journal("start"))}
+        assert get(chorded) == [first["a"], first["b"], "quick"]
+        wait_until(lambda: len(journal("end")) >= 4, 30, "the copies run")
+        for result in results:
+            assert_copies_took_turns(journal(), result)
 
-        @pytest.fixture
-        def celery_broker_cluster(self, celery_rabbitmq_broker):
-            return CeleryBrokerCluster(celery_rabbitmq_broker)
 
-        @pytest.fixture
-        def link(self, celery_rabbitmq_broker, proxy):
-            """What all workers reach the broker through."""
-            return proxy(urlsplit(celery_rabbitmq_broker.config()["host_url"]).port)
+class TestRabbitMQ:
+    """It gives a message to another worker as soon as the connection of the first is lost."""
 
-        @pytest.fixture
-        def default_worker_env(self, default_worker_env, link):
-            url = urlsplit(default_worker_env["CELERY_BROKER_URL"])
-            own = url._replace(netloc=url.netloc.replace(f":{link.target_port}", f":{link.port}"))
-            return default_worker_env | {"CELERY_BROKER_URL": own.geturl()}
+    @pytest.fixture
+    def celery_broker_cluster(self, celery_rabbitmq_broker):
+        return CeleryBrokerCluster(celery_rabbitmq_broker)
 
-        def test_connection_loss_with_acks_late(self, celery_setup, journal, holder, link):
-            # LOCK-16
-            waits, first = holder(hold_late, "a", 6)
-            skips, second = holder(hold_late_or_skip, "b", 6)
+    @pytest.fixture
+    def link(self, celery_rabbitmq_broker, proxy):
+        """What all workers reach the broker through."""
+        return proxy(urlsplit(celery_rabbitmq_broker.config()["host_url"]).port)
 
-            link.cut()
-            link.heal()
-            assert_came_meanwhile(celery_setup, journal, [waits, skips])
+    @pytest.fixture
+    def default_worker_env(self, default_worker_env, link):
+        url = urlsplit(default_worker_env["CELERY_BROKER_URL"])
+        own = url._replace(netloc=url.netloc.replace(f":{link.target_port}", f":{link.port}"))
+        return default_worker_env | {"CELERY_BROKER_URL": own.geturl()}
 
-            assert [get(waits), get(skips)] == [first["fence"], second["fence"]]
-            wait_until(lambda: len(journal("end")) >= 4, 30, "the copies run")
-            for result in (waits, skips):
-                assert_copies_took_turns(journal(), result)
+    def test_connection_loss_with_acks_late(self, celery_setup, journal, holder, link):
+        # LOCK-16
+        waits, first = holder(hold_late, "a", 6)
+        skips, second = holder(hold_late_or_skip, "b", 6)
+
+        link.cut()
+        link.heal()
+        assert_came_meanwhile(celery_setup, journal, [waits, skips])
+
+        assert [get(waits), get(skips)] == [first["fence"], second["fence"]]
+        wait_until(lambda: len(journal("end")) >= 4, 30, "the copies run")
+        for result in (waits, skips):
+            assert_copies_took_turns(journal(), result)

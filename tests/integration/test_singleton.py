@@ -377,7 +377,7 @@ class TestOnLost:
                 raise
 
         with pytest.raises(LeaseLost) as caught:
-            task(function=run, scope="s", ttl=0.5, on_lost="interrupt")("a")
+            task(function=run, scope="s", ttl=2, on_lost="interrupt")("a")
 
         assert type(caught.value) is LeaseLost
         assert str(seen[0]) == str(caught.value)

@@ -26,13 +26,27 @@ def answering(app, nodes):
     return {name for answer in answers for name in answer} == names
 
 
+def everything_at_work(app, nodes):
+    """The ids of all tasks that these workers run, or have fetched to run."""
+    found = set()
+    for kind in ("active", "reserved", "scheduled"):
+        answers = app.control.broadcast(kind, reply=True, timeout=10, limit=len(nodes))
+        assert len(answers) == len(nodes), answers
+        for answer in answers:
+            for tasks in answer.values():
+                found |= {task.get("request", task)["id"] for task in tasks}
+    return found
+
+
 class NodeContainer(CeleryWorkerContainer):
-    """A worker with a pool of one, unless told otherwise."""
+    """A worker with a pool of one on the default queue, unless told otherwise."""
 
     @classmethod
-    def command(cls, *arguments, pool="prefork", concurrency=1, **_options):
+    def command(cls, *arguments, pool="prefork", concurrency=1, queue=None, **_options):
         # Mingling costs each worker a second at its start.
         own = ["--without-mingle", "--without-gossip", "-P", pool, "-c", str(concurrency)]
+        if queue is not None:
+            own += ["-Q", queue]
         if {"-B", "--beat"} & set(arguments):
             # Nodes share their directory, but not what their beats remember.
             own += ["-s", "/tmp/beat"]

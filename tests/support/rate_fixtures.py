@@ -5,24 +5,9 @@ import json
 import pytest
 from redis import Redis
 
-from support.nodes import NODES
 from support.rate_tasks import STARTS
-from support.shared import current, engine
 
-
-@pytest.fixture(scope="module")
-def shared_engine(docker_client, node_image):
-    """What the shared clusters of a module are made by; they end with it."""
-    with engine(docker_client, node_image) as made:
-        yield made
-
-
-@pytest.fixture
-def on_fleet(request, fleet):
-    """In place of ``celery_setup``: the cluster ``fleet`` that the tests around this one share."""
-    request.node.stash[NODES] = [node.container for node in fleet.worker_cluster]
-    with current(fleet):
-        yield fleet
+pytest_plugins = ["support.fleet"]
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ import pytest
 from redis import Redis
 
 from celery_atomicity.testing import wait_until
+from support.nodes import everything_at_work
 from support.singleton_tasks import JOURNAL
+
+pytest_plugins = ["support.fleet"]
 
 
 @pytest.fixture
@@ -45,3 +48,21 @@ def holder(journal):
         return result, journal("start")[-1]
 
     return begin
+
+
+@pytest.fixture
+def idle_fleet(on_fleet):
+    """A cluster that tests share: nothing of an earlier one runs, is kept, or holds a key."""
+    yield on_fleet
+    app = on_fleet.app
+
+    def are_idle():
+        left = everything_at_work(app, on_fleet.worker_cluster)
+        if left:
+            app.control.revoke(list(left), terminate=True, signal="SIGKILL")
+        return not left
+
+    wait_until(are_idle, 30, "the workers are idle")
+    with Redis.from_url(app.conf.result_backend) as client:
+        wait_until(lambda: not client.keys("atom:*:lock:*"), 30, "all keys are free")
+        client.delete(JOURNAL)

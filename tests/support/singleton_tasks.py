@@ -127,6 +127,18 @@ def collect(results):
     return results
 
 
+@shared_task
+def fail(message):
+    raise ValueError(message)
+
+
+@shared_task
+@singleton_by("errors", scope="hold")
+def on_error(request, error, traceback):
+    """An error link that Celery calls where the task has failed, and not by a message."""
+    note(on_error, "error", of=request.id, fence=current_lease.fence)
+
+
 @shared_task(bind=True)
 @singleton_by("{key}", scope="hold", ttl=1)
 def hold_and_look(self, key, seconds):
