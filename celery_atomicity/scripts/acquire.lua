@@ -13,9 +13,10 @@
 local id, ring = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local since = tonumber(redis.call('HGET', KEYS[1], 'since') or 0)
-if since > now then
-  -- The clock went back since then, and must not make us sit out for as long.
+local since = tonumber(redis.call('HGET', KEYS[1], 'since') or '')
+if not since or since > now then
+  -- No marker: emptied (FLUSHALL) since the caller connected, and what was held may still be. Or the
+  -- clock went back since then, and must not make us sit out for as long.
   since = now
   redis.call('HSET', KEYS[1], 'since', string.format('%d', since))
 end

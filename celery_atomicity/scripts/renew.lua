@@ -5,7 +5,8 @@
 -- ARGV[6] 1: put back what is absent, since a majority stands
 -- returns 1 it stands, 0 it does not, -1 somebody else holds a key
 -- It stands where all its keys hold our id, or are gone while the server sits out a restart that came
--- after our last renewal here: nobody else can have been granted them since.
+-- after our last renewal here: nobody else can have been granted them since. So it does where the
+-- marker is gone, too: emptied (FLUSHALL), which is sat out like a restart.
 local id = ARGV[1]
 local absent = false
 for k = 2, #KEYS do
@@ -20,8 +21,12 @@ if absent and ARGV[6] ~= '1' then
   local marker = redis.call('HMGET', KEYS[1], 'run', 'since')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local restarted = ARGV[5] ~= '' and marker[1] and marker[1] ~= ARGV[5]
-  if not restarted or now >= tonumber(marker[2] or 0) + ARGV[4] then return 0 end
+  if ARGV[5] == '' or marker[1] == ARGV[5] then return 0 end
+  if not marker[2] then
+    marker[2] = now
+    redis.call('HSET', KEYS[1], 'since', string.format('%d', now))
+  end
+  if now >= tonumber(marker[2]) + ARGV[4] then return 0 end
 end
 for k = 2, #KEYS do
   -- A server that is out of memory refuses to set, but not to lengthen.

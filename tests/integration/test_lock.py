@@ -1144,6 +1144,34 @@ def test_an_empty_server_counts_its_uptime_with_care(make_site):
                 process.acquire(wait=0)
 
 
+@pytest.mark.parametrize("connects_anew", [False, True])
+def test_an_emptied_server_grants_nothing_until_those_who_hold_have_put_back(
+    make_site, connects_anew
+):
+    # LOCK-01, LOCK-11
+    site = make_site(1)
+    site.conf |= {"atomicity_restart_grace": 1.5}
+    [server] = site.servers
+    lease, other = site.process().acquire(ttl=1.5), site.process()
+    other.use("something else")
+    if connects_anew:  # it is not taken for one that has just been started
+        wait_until(
+            lambda: any(f"seconds:{n}" in server.cli("INFO", "server") for n in range(3, 99)),
+            what="three seconds",
+        )
+
+    server.cli("FLUSHALL")
+
+    with pytest.raises(LockTimeout, match="still grants nothing"):
+        (site.process() if connects_anew else other).acquire(wait=0)
+    if not connects_anew:
+        wait_until(partial(server.cli, "GET", site.key()), what="the key is put back")
+        lease.check()
+        lease.release()
+    assert lease.fence < other.acquire(wait=10).fence
+    assert not connects_anew or lease.lost
+
+
 def test_a_rolling_restart_of_three_under_a_long_lease(make_site):
     # LOCK-11
     site = make_site(3)

@@ -61,8 +61,8 @@ def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR091
     store.expire(now)
     data = store.data
     marker = data.get(keys[0], {})
-    since = int(marker.get("since", 0))
-    if since > now:
+    since = int(marker["since"]) if "since" in marker else None
+    if since is None or since > now:
         since = now
         data.setdefault(keys[0], {})["since"] = str(since)
     places = list(zip(keys[2::3], keys[3::3], keys[4::3], strict=True))
@@ -162,8 +162,12 @@ def renew(store, now_us, keys, arguments, publish=None):
             return -1
     if absent and not put_back:
         marker = data.get(keys[0], {})
-        restarted = bool(run) and "run" in marker and marker["run"] != run
-        if not restarted or now >= int(marker.get("since", 0)) + grace:
+        if not run or marker.get("run") == run:
+            return 0
+        if "since" not in marker:
+            marker = data.setdefault(keys[0], {})
+            marker["since"] = str(now)
+        if now >= int(marker["since"]) + grace:
             return 0
     for lock in keys[1:]:
         data.setdefault(lock, value)
@@ -186,7 +190,7 @@ def arrive(store, now_us, keys, arguments, publish=None):
     store.expire(now)
     marker = store.data.setdefault(keys[0], {})
     if marker.get("run") != run:
-        since = now if "run" in marker else now - uptime
+        since = now if marker else now - uptime
         marker.update({"run": run, "since": str(since)})
     return max(0, int(marker["since"]) + grace - now)
 
