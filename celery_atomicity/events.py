@@ -165,14 +165,10 @@ mailbox_gone = Event(
 
 #: A registration was answered, *seconds* after it was sent.
 registered = Event("slots", "group seconds")
-#: It was not, in so many seconds; once an outage with a line if the arbiter refused it.
+#: It was not, in so many seconds.
 registration_failed = Event("slots", "group seconds reason")
-registration_refused = Event(
-    "slots",
-    "group reason",
-    WARNING,
-    "Group %(group)s: the arbiter refuses to register this replica, which owns nothing until it "
-    "does: %(reason)s",
+registration_unclear = Event(
+    "slots", "group reason", WARNING, "Group %(group)s: this replica owns nothing: %(reason)s"
 )
 registration_broke = Event(
     "slots", "group error", ERROR, "Group %(group)s: registering failed; it is tried again"
@@ -306,24 +302,17 @@ ticks_skipped = Event(
     "beat: %(entry)s: dropped what was due from %(due)s on: later than atomicity_beat_grace or "
     "beat_cron_starting_deadline allows",
 )
-#: The warning is the connection's own.
+#: The warning is that of the address.
 beat_waits = Event(
     "beat",
     "reason",
     INFO,
     "beat: nothing is sent while the arbiter does not answer: %(reason)s",
 )
-beat_refused = Event(
-    "beat",
-    "reason",
-    WARNING,
-    "beat: nothing is sent while the arbiter refuses to keep the record: %(reason)s",
-)
 scheduler_taken = Event(
     "beat", "scheduler", INFO, "-S %(scheduler)s is beat's scheduler here, as in `celery beat`."
 )
 broker_away = Event("beat", "error", ERROR, "beat: Connection error")
-#: After either.
 beat_goes_on = Event("beat", "", INFO, "beat: the arbiter answers again.")
 beat_unrecorded = Event(
     "beat", "reason", WARNING, "beat: what was sent last is not recorded: %(reason)s"

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 from celery import _state
-from support import needs
+from support import needs, secret
 from support.proxy import Proxy
 from support.servers import KINDS
 
@@ -35,6 +35,24 @@ def _keep_tasks_apart():
     _state._on_app_finalizers.intersection_update(before)
 
 
+def pytest_configure():
+    secret.watch_errors()
+
+
+@pytest.fixture(autouse=True)
+def _no_log_and_no_error_tells_a_password(caplog):
+    """
+    The servers of the tests have a password, which is searched for in all that a test brings forth.
+
+    In what is logged here, in the logs of its nodes, and in each error of ours, caught or not.
+    """
+    yield
+    for when in ("setup", "call"):
+        for record in caplog.get_records(when):
+            secret.look_at_record(record)
+    assert secret.found() == []
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter):
     # Outermost, so that it stands below the list of skipped tests: among the last lines.
@@ -46,10 +64,11 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def servers():
-    """A factory of running servers, any number of them; all end with the test."""
+    """A factory of running servers, any number of them, with a password; all end with the test."""
     running = []
 
-    def start(**options):
+    def start(arguments=("--requirepass", secret.PASSWORD), **options):
+        options["arguments"] = arguments
         server = Server(**options)
         running.append(server)
         server.start()
@@ -82,7 +101,7 @@ def proxy():
     running = []
 
     def start(target):
-        running.append(Proxy(getattr(target, "port", target)))
+        running.append(Proxy(getattr(target, "port", target), getattr(target, "url", "")))
         return running[-1]
 
     yield start

@@ -78,7 +78,7 @@ LEASES = Metric(
     "atomicity.lease.count",
     "observable_up_down_counter",
     "{lease}",
-    "Leases that are held",
+    "Leases that this process holds",
     (GROUP,),
 )
 LEASE_LOSSES = Metric(
@@ -92,7 +92,7 @@ LEASE_RENEWALS = Metric(
     "atomicity.lease.renewals",
     "counter",
     "{renewal}",
-    "Renewals of leases, and those that failed",
+    "Renewals of leases",
     (GROUP, ERROR),
 )
 RATE_DECISIONS = Metric(
@@ -121,7 +121,7 @@ REPLICAS = Metric(
     "atomicity.replica.count",
     "observable_gauge",
     "{replica}",
-    "How many replicas the group has, by this one's account",
+    "How many replicas the group has by this one's account",
     (GROUP,),
 )
 REGISTRATION = Metric(
@@ -136,7 +136,7 @@ TICKS = Metric(
     "atomicity.beat.ticks",
     "counter",
     "{tick}",
-    "Ticks that beat was to send, one for each slot of what is fanned out",
+    "Ticks that this beat was to send",
     (OUTCOME,),
 )
 TICK_LATENESS = Metric(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from celery_atomicity import clock, events, keys
-from celery_atomicity.connection import ErrorReply, Script
+from celery_atomicity.connection import Script
 from celery_atomicity.errors import AtomicityError, Unavailable
 from celery_atomicity.primitives.board import Board
 from celery_atomicity.primitives.membership import Assignment, Membership, Registration
@@ -82,7 +82,7 @@ class Partition:
         self._alive: Callable[[], bool] | None = None
         self._state = PartitionState(self.group, open=False, assignment=None, until=0.0)
         self._registered_at: float | None = None
-        self._refused = False
+        self._unclear = False
 
     def leave_to_parent(self) -> None:
         """In a pool child: never register here, also if the parent has not begun to yet."""
@@ -239,22 +239,23 @@ class Partition:
         membership.registered(answer)
         seconds = answer.received - answer.sent
         self._registered_at = answer.received
-        self._refused = False
+        self._unclear = False
         self._state = replace(self._state, error="", round_trip=seconds)
         events.registered.tell(group=self.group, seconds=seconds)
 
     def _failed(self, error: Exception, seconds: float) -> None:
         reason = str(error) or type(error).__name__
-        refused = isinstance(error, Unavailable) and isinstance(error.__cause__, ErrorReply | None)
+        # What the connection does not say by itself: there was an answer, but to what?
+        unclear = isinstance(error, Unavailable) and error.__cause__ is None
         self._state = replace(self._state, error=reason)
         events.registration_failed.tell(group=self.group, seconds=seconds, reason=reason)
         if not isinstance(error, Unavailable):
             # What nobody foresaw is tried again, and seen.
             events.registration_broke.tell(group=self.group, error=error)
-        elif refused and not self._refused:
+        elif unclear and not self._unclear:
             # It is reached, and so is not said to be away.
-            events.registration_refused.tell(group=self.group, reason=reason)
-        self._refused = refused
+            events.registration_unclear.tell(group=self.group, reason=reason)
+        self._unclear = unclear
 
     def _register(self) -> Registration:
         reply = self._clients.ask(

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from celery_atomicity.testing import dies_with_us, free_port
+from support import secret
 from support.procgroup import counted, is_stopped, members, runs
 from support.services import service_for
 
@@ -169,6 +170,7 @@ class ProcessContainer:
         if self._process is not None and self._process.poll() is None and not force:
             raise RuntimeError(f"{self.name} runs: stop it first, or force")
         self._sweep()
+        secret.look_at(self.name, self.logs().decode(errors="replace"))
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _tell(self):

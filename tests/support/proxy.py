@@ -5,6 +5,7 @@ import selectors
 import socket
 import threading
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 HOST = "127.0.0.1"
 CHUNK = 65536
@@ -49,8 +50,9 @@ class Proxy:
     The port stays its own while it refuses. Each method returns when its fault is in force.
     """
 
-    def __init__(self, target_port):
+    def __init__(self, target_port, url=""):
         self.target_port = target_port
+        self._credentials = "".join(urlsplit(url).netloc.rpartition("@")[:2])
         self._lock = threading.Lock()
         self._links = {}
         self._accepted = 0
@@ -70,7 +72,7 @@ class Proxy:
 
     @property
     def url(self):
-        return f"redis://{HOST}:{self.port}/0"
+        return f"redis://{self._credentials}{HOST}:{self.port}/0"
 
     @property
     def connections(self):

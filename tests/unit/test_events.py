@@ -35,7 +35,7 @@ def test_each_event_is_told_with_just_its_facts():
 
     # Which of several it is, is chosen where they are told.
     chosen = {"lock_acquired", "lock_timed_out", "left_by_dead", "stuck_by_dead"}
-    chosen |= {"beat_waits", "beat_refused", "stood_down", "resumed"}
+    chosen |= {"stood_down", "resumed"}
     assert told | chosen == set(EVENTS)
 
 

@@ -19,7 +19,6 @@ from celery.beat import PersistentScheduler, Scheduler
 from celery.exceptions import ImproperlyConfigured
 
 from celery_atomicity import clock, events
-from celery_atomicity.connection import ErrorReply
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.copies import copy_of
@@ -120,9 +119,7 @@ class _Partitioned:
         self._plan.stale = True
         if not self._away:
             self._away = True
-            refused = isinstance(error.__cause__, ErrorReply)
-            event = events.beat_refused if refused else events.beat_waits
-            event.tell(reason=str(error))
+            events.beat_waits.tell(reason=str(error))
 
     # -- sending --------------------------------------------------------------------------------
 
