@@ -12,6 +12,7 @@ from celery_atomicity.connection.exchange import Exchange
 from celery_atomicity.connection.question import Question, Reply
 from celery_atomicity.connection.resp import Argument, ErrorReply
 from celery_atomicity.connection.script import Command
+from celery_atomicity.connection.server import NEEDS
 from celery_atomicity.errors import NotConfigured, Unavailable
 
 if TYPE_CHECKING:
@@ -224,16 +225,12 @@ def _is_silence(value: object) -> bool:
 
 
 def _unavailable(server: Server, cause: Exception) -> Unavailable:
-    forbidden = isinstance(cause, ErrorReply) and cause.code == "NOPERM"
-    remedy = (
-        "Allow it with ACL SETUSER; 'celery atomicity doctor' says what else is missing."
-        if forbidden
-        else "Check that it runs, and that atomicity_redis names it."
-    )
-    error = Unavailable(
-        f"The arbiter at {server.address} did not serve a request: {str(cause).rstrip('.')}. "
-        f"{remedy}"
-    )
+    said = str(cause).rstrip(".")
+    if isinstance(cause, ErrorReply):
+        said += NEEDS if cause.code == "NOPERM" else ""
+    else:
+        said += ". Check that it runs, and that atomicity_redis names it"
+    error = Unavailable(f"The arbiter at {server.address} did not serve a request: {said}.")
     error.__cause__ = cause
     return error
 

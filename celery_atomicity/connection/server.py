@@ -41,7 +41,7 @@ MOST_OWED = 1000
 MOST_REFUSALS = 10
 
 # What a missing right is answered with.
-NEEDS = "; docs/security.md lists the commands, keys and channels that its user needs"
+NEEDS = "; docs/security.md has its user's ACL SETUSER, and 'celery atomicity doctor' what lacks"
 
 ARRIVE = Script("arrive")
 
@@ -186,13 +186,19 @@ class Server:
             "client_name": f"atomicity-{os.getpid()}",
         }
         if address.path:
-            return UnixDomainSocketConnection(path=address.path, **options)
-        host, port = self._master(options) if address.master else address.hosts[0]
-        options |= {"host": host, "port": port, "socket_connect_timeout": self.timeout}
-        options["socket_keepalive"] = True
-        if address.tls is not None:
-            return SSLConnection(**options, **dict[str, Any](address.tls))
-        return Connection(**options)
+            connection = UnixDomainSocketConnection(path=address.path, **options)
+        else:
+            host, port = self._master(options) if address.master else address.hosts[0]
+            options |= {"host": host, "port": port, "socket_connect_timeout": self.timeout}
+            options["socket_keepalive"] = True
+            if address.tls is not None:
+                connection = SSLConnection(**options, **dict[str, Any](address.tls))
+            else:
+                connection = Connection(**options)
+        # It would tell its version, for two round trips and a right that users need not have.
+        for name in ("driver_info", "lib_name", "lib_version"):
+            setattr(connection, name, None)
+        return connection
 
     def explain(self, error: Exception) -> str:
         """*error* in words; never with the password, which redis-py does not show either."""
