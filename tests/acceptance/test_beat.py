@@ -11,7 +11,7 @@ import pytest
 from support import beat_tasks
 from support.beat_record import check, complete_again, quiet
 from support.beat_tasks import SLOTS
-from support.nodes import BeatContainer
+from support.nodes import BeatContainer, NodeContainer
 from support.procgroup import members, runs
 
 from celery_atomicity.testing import wait_until
@@ -94,8 +94,11 @@ def test_three_beats_through_kills_freezes_and_a_restart_of_the_arbiter(
 
 
 # BEAT-01
-@pytest.mark.cluster(workers=3, argv=("-B", "-S", "atomicity"), concurrency=2)
-def test_embedded_in_every_worker(celery_setup, ticks, schedule):
+@pytest.mark.cluster(workers=3, argv=("-B", "-S", "atomicity"), queue="idle")
+def test_embedded_in_every_worker(celery_setup, spawn, ticks, schedule):
+    # Theirs is a queue that nothing is sent to: what ends is a beat, and no task. And a busy pool of
+    # Celery's would take half a minute to end.
+    spawn(NodeContainer, pool="threads", concurrency=4)
     complete_again(ticks, schedule, FAN)
     first, second, _ = celery_setup.worker_cluster
 
