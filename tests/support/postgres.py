@@ -1,6 +1,7 @@
 """A PostgreSQL for one test, on a socket in a directory of its own."""
 
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -11,8 +12,8 @@ from celery_atomicity.testing import dies_with_us, wait_until
 # Where Debian and Ubuntu keep what is not on PATH.
 INSTALLED = Path("/usr/lib/postgresql")
 
-# It refuses to run as root.
-ACCOUNT = "postgres"
+# Whom it runs as, the first there is, since it refuses to run as root.
+ACCOUNTS = ("postgres", "nobody")
 
 USER = "beat"
 
@@ -33,8 +34,11 @@ class Postgres:
         self.directory = Path(tempfile.mkdtemp(prefix="pg-"))  # a socket's path has to be short
         self._as = []
         if os.geteuid() == 0:
-            self._as = ["setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", "--clear-groups"]
-            shutil.chown(self.directory, ACCOUNT, ACCOUNT)
+            known = {each.pw_name: each for each in pwd.getpwall()}
+            account = next(known[name] for name in ACCOUNTS if name in known)
+            user, group = account.pw_uid, account.pw_gid
+            self._as = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+            os.chown(self.directory, user, group)
 
     def __enter__(self):
         data = self.directory / "data"
