@@ -96,8 +96,8 @@ def test_three_beats_through_kills_freezes_and_a_restart_of_the_arbiter(
 # BEAT-01
 @pytest.mark.cluster(workers=3, argv=("-B", "-S", "atomicity"), queue="idle")
 def test_embedded_in_every_worker(celery_setup, spawn, ticks, schedule):
-    # Theirs is a queue that nothing is sent to: what ends is a beat, and no task. And a busy pool of
-    # Celery's would take half a minute to end.
+    # Theirs is a queue that nothing is sent to: what ends is a beat, and no task. And a busy pool
+    # of Celery's would take half a minute to end.
     spawn(NodeContainer, pool="threads", concurrency=4)
     complete_again(ticks, schedule, FAN)
     first, second, _ = celery_setup.worker_cluster
