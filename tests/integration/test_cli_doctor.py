@@ -3,7 +3,10 @@
 import json
 
 import pytest
+from support import needs
 from support.cli import Apps, run
+from support.sentinels import Site
+from support.tls import Authority, TlsServer, tls_binary
 
 from celery_atomicity import Atomicity
 from celery_atomicity.checkup.examine import TRIAL
@@ -235,3 +238,41 @@ def test_where_nothing_is_configured_it_exits_with_2(apps):
     assert run(apps(), "doctor").exit_code == 2
     assert run(apps(install=False), "doctor").exit_code == 2
     assert "set atomicity_redis" in run(apps(), "doctor").stderr
+
+
+class TestTls:
+    @pytest.fixture
+    def authority(self):
+        if tls_binary() is None:
+            needs.missing("a server with TLS", "Debian's redis-server has it")
+        return Authority()
+
+    @pytest.fixture
+    def tls_server(self, authority):
+        with TlsServer(authority) as server:
+            yield server
+
+    def test_a_server_with_tls_is_judged_like_any_other(self, apps, authority, tls_server):
+        result = doctor(apps(atomicity_redis=tls_server.tls_url(**authority.trusted)))
+
+        assert result.exit_code == 0, result.output
+        assert ("warning", "info") not in told(result)
+
+    def test_a_certificate_that_is_not_believed_is_a_fault(self, apps, tls_server):
+        app = apps(atomicity_redis=tls_server.tls_url(**Authority().trusted))
+
+        result = run(app, "doctor")
+
+        assert result.exit_code == 3
+        assert "look at ssl_ca_certs" in " ".join(result.stdout.split())
+
+
+def test_sentinels_are_asked_for_the_master_of_today(apps):
+    with Site() as site:
+        app = apps(atomicity_redis=site.url.replace(";sentinel://", ","))
+        assert doctor(app).exit_code == 0
+
+        site.master.kill()
+
+        assert doctor(app).exit_code == 3
+        wait_until(lambda: doctor(app).exit_code == 0, 60, what="the new master is well")

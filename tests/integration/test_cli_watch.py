@@ -145,6 +145,7 @@ def test_rich_draws_the_same_and_ctrl_c_quits(watch, apps, server):
     wait_until(lambda: "\x1b[?1049l" in terminal.text, 5, "the other screen is back")
     assert terminal.restored
     assert "Traceback" not in terminal.text
+    assert terminal.text.count("\x1b[2J") <= 1
 
 
 def test_an_arbiter_that_is_away_is_shown_and_waited_for(watch, servers):

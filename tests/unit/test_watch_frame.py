@@ -1,7 +1,5 @@
 """What is on the screen of ``watch``, apart from the terminal."""
 
-import io
-
 import pytest
 
 from celery_atomicity.custody import Held
@@ -197,16 +195,3 @@ class TestKeys:
 
     def test_the_foot_fits_on_a_small_terminal(self):
         assert max(len(View(sort=sort).foot) for sort in ("name", "time", "waiting")) < 80
-
-
-def test_rich_shows_the_same():
-    rich = pytest.importorskip("rich.console")
-    from celery_atomicity.integration.command.watch.pretty import rendered
-
-    for size in ((80, 24), (80, 12), (60, 9)):
-        console = rich.Console(width=size[0], height=size[1], record=True, file=io.StringIO())
-        frame = frame_of(FULL, NOW)
-        console.print(rendered(frame, "q quit", size), end="")
-
-        drawn = [line.rstrip() for line in console.export_text().splitlines()]
-        assert drawn == [line.text.rstrip() for line in lines_of(frame, "q quit", size)]

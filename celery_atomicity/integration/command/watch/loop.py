@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,6 +115,9 @@ def watch_app(app: Celery, *, interval: float, timeout: float, colours: bool, ri
     """Show the status of *app* until somebody quits."""
     # What is logged meanwhile, about the arbiter or the broker, must not be printed into it.
     logging.getLogger().addHandler(logging.NullHandler())
+    # A terminal that cannot show a character shows a question mark.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     asker = Asker(app, interval, timeout)
     asker.start()
     with (
