@@ -97,7 +97,8 @@ def test_a_wrong_password_is_a_fault_and_is_not_shown(apps, servers):
     server = servers(arguments=["--requirepass", PASSWORD])
     app = apps(atomicity_redis=f"redis://:wr0ng@127.0.0.1:{server.port}")
 
-    for command in (["doctor"], ["doctor", "--json"], ["locks"], ["status"], ["meter", "x"]):
+    looking = (["locks"], ["status", "--timeout", "0.1"], ["meter", "x"])
+    for command in (["doctor"], ["doctor", "--json"], *looking):
         result = run(app, *command)
 
         assert result.exit_code == (3 if command[0] == "doctor" else 1)
@@ -141,6 +142,19 @@ def test_a_user_without_rights_is_told_which_are_missing(apps, server):
     assert "locks" in fault["said"]
     assert run(app, "locks").exit_code == 1
     assert "no permissions" in run(app, "locks").stderr
+
+
+# F60
+def test_a_user_who_may_not_look_is_told_so(apps, server):
+    server.cli("ACL", "SETUSER", "low", "on", ">pw", "~atom:*", "&atom:*", "+@all", "-scan")
+    app = apps(atomicity_redis=f"redis://low:pw@127.0.0.1:{server.port}")
+
+    assert ("warning", "rights") in told(doctor(app))
+    for command in (["locks"], ["meter", "sam"], ["status", "--timeout", "0.1"]):
+        result = run(app, *command)
+
+        assert result.exit_code == 1, result.output
+        assert "no permissions to run the 'scan' command. Allow it" in result.stderr
 
 
 # F60

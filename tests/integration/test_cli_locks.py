@@ -44,17 +44,18 @@ def atom(app):
     return Atomicity.of(app).atom()
 
 
-def waiting(app, key):
-    """A thread that waits for *key*; the event is set once it holds it, and it lets go at once."""
-    held = threading.Event()
+class Waiting:
+    """A thread that waits for *key*; *held* is set once it has it, and kept until *enough*."""
 
-    def wait():
-        with atom(app).lock(key, holder="the next"):
-            held.set()
+    def __init__(self, app, key):
+        self.held, self.enough = threading.Event(), threading.Event()
+        threading.Thread(target=self._wait, args=(atom(app).lock(key),), daemon=True).start()
+        wait_until(lambda: "1. for" in run(app, "locks", key).stdout, what="it is in line")
 
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return held
+    def _wait(self, lock):
+        with lock:
+            self.held.set()
+            self.enough.wait(20)
 
 
 class TestLocks:
@@ -67,10 +68,7 @@ class TestLocks:
 
     def test_of_a_key_all_is_told(self, app):
         with atom(app).lock("books", holder="the accountant") as lease:
-            held = waiting(app, "books")
-            wait_until(
-                lambda: "1. for" in run(app, "locks", "books").stdout, what="somebody is in line"
-            )
+            other = Waiting(app, "books")
             result = run(app, "locks", "books")
 
         assert result.exit_code == 0
@@ -80,18 +78,19 @@ class TestLocks:
         assert f"  fence    {lease.fence} or less: the last that the group was given" in lines
         assert sum("process" in line for line in lines) == 1
         assert lease.id not in result.stdout
-        assert held.wait(10)
+        other.enough.set()
+        assert other.held.wait(10)
 
     def test_who_was_given_it_out_of_the_line_does_not_wait(self, app):
         with atom(app).lock("books"):
-            held = waiting(app, "books")
-            wait_until(lambda: "1. for" in run(app, "locks", "books").stdout, what="it waits")
-        assert held.wait(10)
-        lock = atom(app).lock("books", holder="me", wait=5)
-        with lock:
-            told = json.loads(run(app, "locks", "books", "--json").stdout)
-            listed = json.loads(run(app, "locks", "--json").stdout)
+            other = Waiting(app, "books")
+        assert other.held.wait(10)
 
+        told = json.loads(run(app, "locks", "books", "--json").stdout)
+        listed = json.loads(run(app, "locks", "--json").stdout)
+
+        other.enough.set()
+        assert len(told["held"]) == 1
         assert told["waiters"] == []
         assert [held["waiting"] for held in listed["locks"]] == [0]
 
@@ -120,10 +119,10 @@ class TestLocks:
         server.cli("SET", "atom:shop:lock:books", f"{'0' * 32}.1 \x1b[2Jme, since what")
         server.cli("SET", "atom:shop:lock:b\x1b[2J", "foreign")
 
-        result = run(app, "locks")
+        result = run(app, "locks", colours=True)
 
         assert result.exit_code == 0, result.output
-        assert "\x1b" not in result.stdout + run(app, "locks", "books").stdout
+        assert "\x1b" not in result.stdout + run(app, "locks", "books", colours=True).stdout
 
     def test_with_one_of_three_down_the_others_tell(self, wide, three):
         with atom(wide).lock("books", holder="me"):
@@ -166,8 +165,7 @@ class TestLocks:
 class TestRelease:
     def test_the_holder_is_told_within_a_renewal_and_the_next_is_let_in(self, app):
         lease = atom(app).lock("books").acquire()
-        held = waiting(app, "books")
-        wait_until(lambda: "1. for" in run(app, "locks", "books").stdout, what="one is in line")
+        other = Waiting(app, "books")
 
         result = run(app, "release", "books", answer="y\n")
 
@@ -175,7 +173,8 @@ class TestRelease:
         assert "books: held" in result.stdout
         assert "books: taken from its holder, who is told at its next renewal" in result.stdout
         # By a push: the holder's ttl would still run for long.
-        assert held.wait(2.5)
+        assert other.held.wait(2.5)
+        other.enough.set()
         wait_until(lambda: lease.lost, what="the holder is told")
         with pytest.raises(LeaseLost, match="deleted"):
             lease.check()
