@@ -109,6 +109,8 @@ class Question:
 class Clients:
     """What the connections of a process do, as far as those who ask can tell."""
 
+    troubles = ()  # nobody reads its errors
+
     def __init__(self, process, settings):
         self.process, self.world = process, process.world
         self.settings = settings

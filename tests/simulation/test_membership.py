@@ -17,7 +17,7 @@ from simulation.membership_world import Event, History, World
 from simulation.witnesses import FREEZE_AND_SLIP, WITNESSES, OneInterval, OpenServer
 
 # How many histories a run covers; each takes about half a millisecond.
-HISTORIES = int(os.environ.get("MEMBERSHIP_HISTORIES", "30000"))
+HISTORIES = int(os.environ.get("MEMBERSHIP_HISTORIES", "20000"))
 PORTIONS = 10
 
 
