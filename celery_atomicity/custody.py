@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from celery_atomicity import keys
+from celery_atomicity.connection import makes_sense
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.primitives import quorum
 from celery_atomicity.primitives.holding import LIVE_MS
@@ -100,6 +101,7 @@ class Custody:
     values: tuple[bytes | None, ...] = field(repr=False)
 
 
+@makes_sense
 def scan_each(
     clients: Clients, prefix: str, *, first_only: bool = False
 ) -> list[list[str] | Unavailable]:
@@ -117,6 +119,7 @@ def scan_each(
     cursors: dict[int, bytes] = dict.fromkeys(range(max(1, count)), b"0")
     found: list[set[str]] = [set() for _ in cursors]
     silent: dict[int, Unavailable] = {}
+    been: set[tuple[int, bytes]] = set()
     while cursors:
         asked = [
             [("SCAN", cursors[index], "MATCH", pattern, "COUNT", STEP)] if index in cursors else []
@@ -135,9 +138,14 @@ def scan_each(
             found[index].update(map(text, names))
             if cursors[index] == b"0":
                 del cursors[index]
+            elif (index, cursors[index]) in been:
+                raise ValueError("a scan that goes round in circles")
+            else:
+                been.add((index, cursors[index]))
     return [silent.get(index) or sorted(names) for index, names in enumerate(found)]
 
 
+@makes_sense
 def locks(clients: Clients, group: str, names: Sequence[Iterable[str] | Unavailable]) -> list[Held]:
     """
     Those that are held of the locks whose names *scan_each* has found at each address.
@@ -174,6 +182,7 @@ def locks(clients: Clients, group: str, names: Sequence[Iterable[str] | Unavaila
     return [held for name in every for held in found[name]]
 
 
+@makes_sense
 def look_up(clients: Clients, group: str, key: str) -> Custody:
     """
     What there is to know of *key*, as its holder named it.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from celery_atomicity import custody, keys
+from celery_atomicity.connection import makes_sense
 from celery_atomicity.errors import Unavailable
 from celery_atomicity.primitives.rates import FIELDS, Standing, standing
 
@@ -72,6 +73,7 @@ class Account:
     limits: tuple[Limited, ...]
 
 
+@makes_sense
 def look(clients: Clients, group: str) -> Overview:
     """
     What stands on the arbiter for *group*.
@@ -97,6 +99,7 @@ def look(clients: Clients, group: str) -> Overview:
     )
 
 
+@makes_sense
 def look_up(clients: Clients, group: str, key: str) -> Account:
     """
     What stands under *key* in *group*: its debt, and the limits that it is a name of.
@@ -125,6 +128,7 @@ def look_up(clients: Clients, group: str, key: str) -> Account:
     )
 
 
+@makes_sense
 def registered(clients: Clients, group: str) -> int:
     """
     How many replicas of *group* registered in the last whole interval.

@@ -150,7 +150,9 @@ class Clients:
         return _unavailable(self._exchange.servers[address], cause)
 
     def unexpected(self, value: object) -> Unavailable:
-        """The error that says that the first address answered a script with *value*: nonsense."""
+        """The error that says that the first address answered *value*: nonsense, or an error."""
+        if isinstance(value, Exception):
+            return _unavailable(self._server(), value)
         return _unavailable(self._server(), ValueError(f"it answered {reprlib.repr(value)}"))
 
     @property

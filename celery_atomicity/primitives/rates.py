@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from celery_atomicity import clock
-from celery_atomicity.connection import Script
+from celery_atomicity.connection import Script, makes_sense
 from celery_atomicity.keys import rate_key
 from celery_atomicity.primitives.limit import Limit
 from celery_atomicity.primitives.rate import REMEMBERED, SLEEP, Answer, Kind, Question
@@ -152,6 +152,7 @@ class Rates:
         rate, burst = (1.0, 1.0) if standing is None else (standing.rate, standing.burst)
         self.hold_back([Limit(key, rate, burst, min(1.0, burst))], seconds)
 
+    @makes_sense
     def look(self, key: str) -> Standing | None:
         """
         Where the limit of *key* stands; None: nobody has used it lately.

@@ -18,14 +18,12 @@ ledger. Every call is one round trip (a load one for each few thousand units) an
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from celery_atomicity import keys
-from celery_atomicity.connection import Script
-from celery_atomicity.errors import Unavailable
+from celery_atomicity.connection import Script, makes_sense
 from celery_atomicity.integration.beat.due import Unit, tick_id
 
 if TYPE_CHECKING:
@@ -131,7 +129,7 @@ class Ledger:
             chunks = list(_chunked(units, CHUNK))
             replies = self.clients.ask_many([self._loading(chunk, starts) for chunk in chunks])
             for chunk, reply in zip(chunks, replies, strict=True):
-                found.update(zip(chunk, _instants(reply.value, len(chunk)), strict=True))
+                found.update(zip(chunk, self._instants(reply.value, len(chunk)), strict=True))
         return found
 
     def claim(self, claims: Sequence[Claim]) -> list[Begun | None]:
@@ -142,7 +140,7 @@ class Ledger:
         reply = self.clients.ask(_CLAIM, self._keys(claims), arguments)
         return [
             Begun(claim, alone=answer == 1) if answer else None
-            for claim, answer in zip(claims, _answers(reply.value, len(claims)), strict=True)
+            for claim, answer in zip(claims, self._answers(reply.value, len(claims)), strict=True)
         ]
 
     def settle(self, outcomes: Sequence[Outcome], now: int) -> list[bool]:
@@ -159,18 +157,32 @@ class Ledger:
             )
         keys_ = self._keys([outcome.begun.claim for outcome in outcomes])
         reply = self.clients.ask(_SETTLE, keys_, arguments)
-        return [answer == 1 for answer in _answers(reply.value, len(outcomes))]
+        return [answer == 1 for answer in self._answers(reply.value, len(outcomes))]
 
+    @makes_sense
     def entries(self) -> list[str]:
         """The names of the entries that beats have asked for, in order."""
         names = self.clients.command("ZRANGE", keys.beat_key(self.group), 0, -1)
-        return sorted(name.decode() for name in _answers(names))
+        return sorted(name.decode() for name in self._answers(names))
 
+    @makes_sense
     def record(self, entry: str) -> Record | None:
         """What is recorded of *entry*; None if nothing is."""
-        answer = _answers(self.clients.command("HGETALL", self._record(Unit(entry))))
+        answer = self._answers(self.clients.command("HGETALL", self._record(Unit(entry))))
         texts = [text.decode() for text in answer]
         return _parse(entry, dict(zip(texts[::2], texts[1::2], strict=True))) if texts else None
+
+    def _answers(self, value: object, count: int | None = None) -> list[Any]:
+        """*value* as the list it is, of *count* items if that is known."""
+        if isinstance(value, list) and count in (None, len(value)):
+            return value
+        raise self.clients.unexpected(value)
+
+    def _instants(self, value: object, count: int) -> list[int]:
+        try:
+            return [int(answer) for answer in self._answers(value, count)]
+        except (TypeError, ValueError):
+            raise self.clients.unexpected(value) from None
 
     def _loading(
         self, units: Sequence[Unit], starts: Mapping[Unit, int]
@@ -230,26 +242,6 @@ def _parse(entry: str, fields: dict[str, str]) -> Record:
 
 def _text(number: int | None) -> str:
     return "" if number is None else str(number)
-
-
-def _answers(value: object, count: int | None = None) -> list[Any]:
-    """*value* as the list it is, of *count* items if that is known; or why there is none."""
-    if isinstance(value, list) and count in (None, len(value)):
-        return value
-    raise _unserved(value)
-
-
-def _instants(value: object, count: int) -> list[int]:
-    answers = _answers(value, count)
-    try:
-        return [int(answer) for answer in answers]
-    except (TypeError, ValueError):
-        raise _unserved(value) from None
-
-
-def _unserved(value: object) -> Unavailable:
-    said = value if isinstance(value, Exception) else f"it answered {reprlib.repr(value)}"
-    return Unavailable(f"The arbiter did not serve the ledger: {said}.")
 
 
 def _chunked(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
