@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHONS := python3.13 python3.12 python3.11 python3.10 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))
 
-.PHONY: help demo test check lint types examples soak bench clean
+.PHONY: help demo test check lint types examples soak chaos bench clean
 
 help:
 	@echo "make demo      a fleet of workers on this machine, one of them killed, checked (90 s)"
@@ -22,6 +22,7 @@ help:
 	@echo "make types     mypy, strict"
 	@echo "make examples  the demo, in a short form"
 	@echo "make soak      the long runs"
+	@echo "make chaos     a fleet under faults, judged by what it wrote down (MINUTES=2 SEED=...)"
 	@echo "make bench     the measurements"
 	@echo "make clean     remove all that these have made"
 
@@ -46,6 +47,15 @@ examples: $(VENV)/.demo
 soak: $(VENV)/.dev
 	$(BIN)/python tests/simulation/soak.py --histories 1000000
 	$(BIN)/python -m pytest -m soak
+
+# SEED repeats the faults of a run; SERVERS is 1, 3 or both; BROKER redis or rabbitmq; BROKEN a broken
+# build, which has to be convicted (docs/chaos.md); PLOT where the timelines go.
+MINUTES ?= 2
+CHAOS := $(if $(SEED),--seed $(SEED)) $(if $(SERVERS),--servers $(SERVERS)) \
+  $(if $(BROKER),--broker $(BROKER)) $(if $(BROKEN),--broken $(BROKEN)) $(if $(PLOT),--plot $(PLOT))
+
+chaos: $(VENV)/.dev
+	@PYTHONPATH=tests $(BIN)/python -m chaos --minutes $(MINUTES) $(CHAOS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --editable . --group bench

@@ -1,6 +1,7 @@
 """``rate_limited`` when a worker, a broker or the arbiter goes away, and on RabbitMQ."""
 
 import pytest
+from chaos.checker.rates import worst_excess
 from pytest_celery import RESULT_TIMEOUT
 from support import rate_tasks
 from support.rate_checks import (
@@ -9,7 +10,6 @@ from support.rate_checks import (
     at,
     attained,
     calls,
-    worst_excess,
 )
 from support.rate_tasks import add, late, slow
 from support.shared import cluster

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 from celery import chain, chord, group
+from chaos.checker.rates import worst_excess
 from pytest_celery import RESULT_TIMEOUT
 from support import rate_tasks
 from support.rate_checks import (
@@ -18,7 +19,6 @@ from support.rate_checks import (
     at,
     attained,
     calls,
-    worst_excess,
 )
 from support.rate_tasks import (
     add,

@@ -5,9 +5,10 @@ from collections import Counter
 
 import psutil
 import pytest
+from chaos.checker.rates import worst_excess
 from redis import Redis
 from support import rate_tasks
-from support.rate_checks import at, attained, calls, worst_excess
+from support.rate_checks import at, attained, calls
 from support.rate_tasks import STARTS, fast, furious, late, minutely, slow, unrelated
 from support.shared import cluster
 

@@ -15,7 +15,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from chaos.table import Table
 from support.proxy import Proxy
 
 from celery_atomicity import LockTimeout, clock, keys
@@ -36,38 +36,6 @@ from celery_atomicity.testing import Server, dies_with_us, wait_until
 GROUP = "soak"
 TTL = 1.0
 NAMES = (("a",), ("a",), ("b",), ("a", "b"), ("b", "a"))
-
-
-class Table:
-    """What is guarded: one row a key, with the largest fence that has written."""
-
-    def __init__(self, path):
-        self.path = path
-        self.connection = sqlite3.connect(path, timeout=30, isolation_level=None)
-        self.connection.execute("PRAGMA synchronous=OFF")
-
-    def create(self):
-        self.connection.execute("PRAGMA journal_mode=WAL")
-        self.connection.execute("CREATE TABLE row (key TEXT PRIMARY KEY, fence INTEGER)")
-        self.connection.execute(
-            "CREATE TABLE write (n INTEGER PRIMARY KEY, key TEXT, fence INTEGER, at REAL)"
-        )
-        for key in "ab":
-            self.connection.execute("INSERT INTO row VALUES (?, 0)", (key,))
-
-    def write(self, key, fence):
-        """Whether it was taken."""
-        self.connection.execute("BEGIN IMMEDIATE")
-        taken = self.connection.execute(
-            "UPDATE row SET fence = ? WHERE key = ? AND fence <= ?", (fence, key, fence)
-        ).rowcount
-        if taken:
-            self.connection.execute(
-                "INSERT INTO write (key, fence, at) VALUES (?, ?, ?)",
-                (key, fence, clock.monotonic()),
-            )
-        self.connection.execute("COMMIT")
-        return bool(taken)
 
 
 def work(options):
@@ -116,7 +84,7 @@ class Soak:
             server.start()
         self.proxies = [Proxy(server.port) for server in self.servers]
         self.table = Table(self.directory / "table")
-        self.table.create()
+        self.table.create("ab")
         self.settings = {
             "atomicity_redis": [proxy.url for proxy in self.proxies],
             "atomicity_timeout": 0.3,
@@ -245,11 +213,9 @@ class Soak:
                     complaints.append(f"{name}: {later} lived from {began}, {fence} to {ended}")
                 if later <= fence:
                     complaints.append(f"{name}: fence {later} came after {fence}")
-        written = self.table.connection.execute(
-            "SELECT key, fence FROM write ORDER BY n"
-        ).fetchall()
+        written = self.table.writes()
         for name in "ab":
-            fences = [fence for key, fence in written if key == name]
+            fences = [fence for key, fence, *_ in written if key == name]
             if fences != sorted(fences):
                 complaints.append(f"{name}: a late write was taken")
         if self.endless:
@@ -292,7 +258,7 @@ def soak(servers, processes, seconds, seed=None):
             proxy.close()
         for server in it.servers:
             server.close()
-        it.table.connection.close()
+        it.table.close()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from math import gcd
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chaos.checker.evidence import Span
+from chaos.checker.slots import conflicts
 
 from celery_atomicity.testing import Server, dies_with_us
 
@@ -100,24 +104,10 @@ class Replica:
             yield since, seen, *shown
 
 
-def conflicts(spans):
-    """Pairs of spans of different replicas that have a slot in common at one moment."""
-    found = []
-    live = []
-    for span in sorted(spans):
-        live = [one for one in live if one[1] > span[0]]
-        for one in live:
-            shared = (one[2] - span[2]) % gcd(one[3], span[3]) == 0
-            if one[4] != span[4] and shared:
-                found.append((one, span))
-        live.append(span)
-    return found
-
-
 def complete(spans, moment, total=128):
     """How many of the slots have an owner at *moment*."""
     owned = itertools.chain(
-        *(range(i, total, n) for first, last, i, n, _ in spans if first <= moment <= last)
+        *(range(i, total, n) for first, last, i, n, *_ in spans if first <= moment <= last)
     )
     return len(set(owned))
 
@@ -217,14 +207,14 @@ def run(seconds, seed, tell=lambda _line: None):
         finally:
             for one in replicas:
                 one.end()
-        spans = [(*span, number) for number, one in enumerate(everyone) for span in one.spans()]
+        spans = [Span(*span, number) for number, one in enumerate(everyone) for span in one.spans()]
     waits = [wait for end in ends if (wait := settled_after(spans, end)) is not None]
     return {
         "settled_after_intervals": {
             "median": round(statistics.median(waits) / INTERVAL, 2),
             "most": round(max(waits) / INTERVAL, 2),
         },
-        "conflicts": conflicts(spans),
+        "conflicts": list(conflicts(spans)),
         "incomplete": [moment for moment in moments if complete(spans, moment) != 128],
         "spans": len(spans),
         "checks": len(moments),

@@ -5,18 +5,6 @@ from pytest_celery import RESULT_TIMEOUT
 from celery_atomicity.testing import wait_until
 from support.rate_tasks import tell, unrelated
 
-JITTER = 0.05  # seconds that a start may come late on a task's own clock
-
-
-def worst_excess(times, rate, burst=1):
-    """By how much the fullest window is above its limit; a bucket is all windows at once."""
-    level = highest = before = 0.0
-    for when in sorted(times):
-        level = max(0.0, level - rate * (when - before)) + 1
-        before = when
-        highest = max(highest, level)
-    return highest - burst - rate * JITTER
-
 
 def attained(times, rate, burst=1):
     return (len(times) - burst) / (rate * (max(times) - min(times)))
