@@ -268,28 +268,32 @@ def _connections(facts: ServerFacts) -> Finding:
 
 
 def _restarts(facts: ServerFacts, settings: Settings) -> Finding:
-    where, run = facts.address, facts.said("run_id")
-    if not facts.marker:
-        return Finding(
-            where, Level.NOTE, "restart", "no worker has connected to it yet: there is no marker"
-        )
-    if facts.marker.get("run") != run:
-        return Finding(
-            where,
-            Level.NOTE,
-            "restart",
-            "it has restarted or failed over since somebody connected; whoever connects next "
-            f"notices, and from then on it grants no lock for {settings.grace:g} s",
-        )
-    since = facts.marker.get("since", "")
+    where, marker = facts.address, facts.marker
+    since = marker.get("since", "")
     left = int(since) / 1000 + settings.grace - facts.now if since.isdigit() else 0.0
     if left > 0:
         return Finding(
             where,
             Level.NOTE,
             "restart",
-            f"it has restarted or failed over lately: for {left:.1f} s more it only renews locks "
-            "and grants none",
+            "it has restarted, failed over or lost its data lately: for "
+            f"{left:.1f} s more it only renews locks and grants none",
+        )
+    if not marker:
+        return Finding(
+            where,
+            Level.NOTE,
+            "restart",
+            "nobody has connected to it yet, or all its data were deleted since: there is no "
+            "marker of its run",
+        )
+    if marker.get("run") != facts.said("run_id"):
+        return Finding(
+            where,
+            Level.NOTE,
+            "restart",
+            "it has restarted or failed over since somebody connected; whoever connects next "
+            f"notices, and from then on it grants no lock for {settings.grace:g} s",
         )
     return Finding(where, Level.OK, "restart", "its run is the one that was seen last")
 

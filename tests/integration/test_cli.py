@@ -38,7 +38,7 @@ def test_status_of_an_idle_fleet(app, server):
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert result.stdout.splitlines() == [
-        f"arbiter  redis://127.0.0.1:{server.port} (from broker_url)",
+        f"arbiter  redis://:**@127.0.0.1:{server.port} (from broker_url)",
         "",
         "group    shop",
         "  workers: none",
@@ -53,8 +53,10 @@ def test_status_shows_what_is_held_and_owed(app):
     with atom.lock("books", holder="the accountant"):
         result = status(app)
 
-    assert "    books  the accountant, for 0." in result.stdout
-    assert re.search(r"^    sam  (30\.0|29\.\d) s \(", result.stdout, re.MULTILINE)
+    assert re.search(
+        r"^    books  the accountant, for \d+\.\d s, free", result.stdout, re.MULTILINE
+    )
+    assert re.search(r"^    sam  (30\.0|2\d\.\d) s \(", result.stdout, re.MULTILINE)
 
 
 def test_status_shows_what_beats_have_sent(app):

@@ -154,7 +154,7 @@ def test_a_user_who_may_not_look_is_told_so(apps, server):
         result = run(app, *command)
 
         assert result.exit_code == 1, result.output
-        assert "no permissions to run the 'scan' command. Allow it" in result.stderr
+        assert "no permissions to run the 'scan' command" in result.stderr
 
 
 # F60
@@ -181,8 +181,9 @@ def test_the_trial_tries_whatever_the_scripts_do(server):
 
     tried = {part.split("'")[1] for part in TRIAL.source.split("try(")[1:] if "'" in part}
 
-    assert called
-    assert called <= tried
+    assert len(called) > 15
+    # INFO is asked of a server that has answered it before, and done without elsewhere.
+    assert called - {"INFO"} <= tried
     assert server.cli("EVAL", TRIAL.source, 1, "atom:x:lock:y", "atom:x:mail:y") == []
     assert server.cli("KEYS", "*") == []
 

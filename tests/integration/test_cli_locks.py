@@ -64,7 +64,7 @@ class TestLocks:
             result = run(app, "locks")
 
         assert result.exit_code == 0, result.output
-        assert result.stdout.startswith("locks held: 2\n  a  the accountant, for 0.")
+        assert result.stdout.startswith("locks held: 2\n  a  the accountant, for ")
 
     def test_of_a_key_all_is_told(self, app):
         with atom(app).lock("books", holder="the accountant") as lease:

@@ -121,7 +121,7 @@ def test_it_follows_what_happens_and_quits_on_q(watch, apps, server):
 
     # The screen was never erased after it was entered: what changes is written over.
     assert terminal.text.count("\x1b[2J") == 1
-    assert "shop  at redis://127.0.0.1" in first[0]
+    assert "shop  at redis://:**@127.0.0.1" in first[0]
     assert first[-1].startswith("q quit  s sort: [name]")
     terminal.press(b"s")
     wait_until(lambda: "[time]" in terminal.lines[-1], 10, "it is sorted otherwise")
