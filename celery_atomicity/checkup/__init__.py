@@ -5,6 +5,7 @@ Whether an arbiter and the settings are fit for what is asked of them, and what 
     examine        finding it out: the only part that asks anybody
     findings       what a rule says: how bad, what, and the remedy
     server_rules   facts of one address to findings
+    rights_rules   the same of what our user may do there
     fleet_rules    facts of all of them, of the settings and the broker to findings
 
 Only for a person who asks; nothing here is on the way of a decision.

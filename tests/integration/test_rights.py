@@ -2,11 +2,13 @@
 
 import re
 import threading
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from celery import Celery
+from support.cli import Apps, run
 
 from celery_atomicity import Atomicity, LockTimeout, Unavailable, keys, overview
 from celery_atomicity.atom import Atom
@@ -160,6 +162,39 @@ def test_everything_runs_on_three_servers(servers, site, group):
     decide(three[0], settings, group)
 
     assert [refusals(each) for each in three] == [[], [], []]
+
+
+# F60
+def test_every_command_runs_under_the_rights_of_an_operator(every_server, site, group):
+    url = site.url(every_server, looks=True)
+    with closing(Apps()) as apps:
+        app = apps(atomicity_redis=url, atomicity_group=group, atomicity_restart_grace=0)
+        atom = Atomicity.of(app).atom()
+        lease = atom.lock("books").acquire()
+        for _ in range(2):
+            atom.rates.admit([Question(Limit("calls", 10.0), patience=0.0)])
+        codes = {
+            command: run(app, *command.split()).exit_code
+            for command in (
+                "status --timeout 0.1",
+                "locks",
+                "locks books",
+                "release books --yes",
+                "locks books --json",
+                "meter calls --set 5",
+                "meter calls --forgive",
+                "meter sam --set 5",
+                "slots 2 --timeout 0.1",
+                "doctor",
+            )
+        }
+        lease.release()
+
+    assert refusals(every_server) == []
+    assert {command for command, code in codes.items() if code} == {
+        "locks books --json",  # free by then
+        "slots 2 --timeout 0.1",  # nobody's
+    }
 
 
 def test_nothing_is_asked_for_that_is_not_needed(server, site, group):
