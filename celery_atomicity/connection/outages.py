@@ -14,56 +14,61 @@ import zlib
 
 from celery_atomicity import clock, events
 
-# Of an address, on our clock: since when it is away (0.0: it is not), when that was last seen, and
-# until when it sits out a restart. There are more places than anybody has addresses; two that share
-# one would be said to be away once for both.
-_PLACE = struct.Struct("=ddd")
-_PLACES = mmap.PAGESIZE // _PLACE.size
+# So many bytes of memory, of which only the pages that are written to come into being: many places
+# for few addresses, since two that share one would be said to be away once for both.
+_SIZE = 1 << 20
+
+# Of an address, on our clock: since when it is away (0.0: it is not), and when that was last seen;
+# until when it sits out a restart, and which run of the server that is.
+_AWAY = struct.Struct("=dd")
+_RESTART = struct.Struct("=dL")
+_PLACE = _AWAY.size + _RESTART.size
+_PLACES = _SIZE // _PLACE
 
 # Whoever saw it last may have been killed since. After so long, in seconds, it is said again.
 STALE = 60.0
 
-# Two ends of a restart's grace that are nearer than this, in seconds, are of one restart.
+# Two ends of a run's grace that are nearer than this are one: servers count whole seconds.
 SAME = 2.0
 
 # When something else that is worth one line was last met, by what it is.
 _MET = struct.Struct("=d")
-_NEWS = mmap.PAGESIZE // _MET.size
+_NEWS = _SIZE // _MET.size
 
-_page = mmap.mmap(-1, mmap.PAGESIZE)
-_news = mmap.mmap(-1, mmap.PAGESIZE)
+_page = mmap.mmap(-1, _SIZE)
+_news = mmap.mmap(-1, _SIZE)
 
 
 def note(address: str, reason: object, *, first: bool) -> None:
     """*address* does not answer; *first*: this process had not noticed before."""
     now = clock.monotonic()
     at = _at(address)
-    since, seen, until = _PLACE.unpack_from(_page, at)
+    since, seen = _AWAY.unpack_from(_page, at)
     if since > 0.0 and (not first or now - seen < STALE):
-        _PLACE.pack_into(_page, at, since, now, until)
+        _AWAY.pack_into(_page, at, since, now)
     elif first:
-        _PLACE.pack_into(_page, at, now, now, until)
+        _AWAY.pack_into(_page, at, now, now)
         events.arbiter_away.tell(address=address, reason=str(reason))
 
 
 def end(address: str, *, noticed: bool) -> None:
     """*address* answers; *noticed*: this process had noticed that it did not."""
     at = _at(address)
-    since, seen, until = _PLACE.unpack_from(_page, at)
+    since, seen = _AWAY.unpack_from(_page, at)
     if since > 0.0:
-        _PLACE.pack_into(_page, at, 0.0, 0.0, until)
+        _AWAY.pack_into(_page, at, 0.0, 0.0)
         now = clock.monotonic()
         if noticed or now - seen < STALE:
             events.arbiter_back.tell(address=address, seconds=now - since)
 
 
-def sits_out(address: str, seconds: float) -> None:
-    """*address* has restarted, and grants nothing for so many *seconds*."""
-    at = _at(address)
-    since, seen, known = _PLACE.unpack_from(_page, at)
-    until = clock.monotonic() + seconds
-    _PLACE.pack_into(_page, at, since, seen, until)
-    if until - known > SAME:
+def sits_out(address: str, run: str, seconds: float) -> None:
+    """This *run* of the server at *address* grants nothing for so many *seconds*."""
+    at = _at(address) + _AWAY.size
+    known = _RESTART.unpack_from(_page, at)
+    until, mark = clock.monotonic() + seconds, zlib.crc32(run.encode())
+    _RESTART.pack_into(_page, at, until, mark)
+    if mark != known[1] or until - known[0] > SAME:
         events.arbiter_sits_out.tell(address=address, seconds=seconds)
 
 
@@ -78,4 +83,4 @@ def is_news(what: str) -> bool:
 
 
 def _at(address: str) -> int:
-    return zlib.crc32(address.encode()) % _PLACES * _PLACE.size
+    return zlib.crc32(address.encode()) % _PLACES * _PLACE

@@ -115,7 +115,7 @@ class Server:
         outages.end(str(self.address), noticed=self.error is not None)
         self.error = None
         if link.sits_out > 0:
-            outages.sits_out(str(self.address), link.sits_out)
+            outages.sits_out(str(self.address), link.run, link.sits_out)
 
     def failed(self, error: Exception, now: float) -> None:
         """Note that the server did not serve; one warning an outage."""

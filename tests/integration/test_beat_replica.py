@@ -259,13 +259,13 @@ def test_what_beat_did_not_send_asks_nobody(run, server):
     def commands(stats):
         return int(stats.partition("total_commands_processed:")[2].split()[0])
 
-    assert commands(server.cli("INFO", "stats")) - commands(before) <= 1
+    assert commands(server.cli("INFO", "stats")) - commands(before) <= len(["AUTH", "INFO"])
 
 
 # BEAT-03
 def test_a_restart_of_the_arbiter_is_waited_for(run, copies, server, caplog):
     one, two = copies
-    server.arguments = ("--appendonly", "yes", "--appendfsync", "always")
+    server.arguments += ("--appendonly", "yes", "--appendfsync", "always")
     server.cli("CONFIG", "SET", "appendonly", "yes")
     wait_until(
         lambda: "aof_rewrite_in_progress:0" in server.cli("INFO", "persistence"), 5, "all is kept"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(params=[1, 3], ids=["one", "three"])
 def site(request, servers):
-    return [servers() for _ in range(request.param)]
+    return [servers(arguments=()) for _ in range(request.param)]
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ import random
 import pytest
 import redis
 from simulation.lock_store import SCRIPTS, Store
+from support.secret import PASSWORD
 
 from celery_atomicity import keys
 from celery_atomicity.connection import Script
+from celery_atomicity.testing.wire import packed
 
 GROUP = "g"
 SOURCES = {
@@ -37,7 +39,7 @@ class Twins:
     """A server and a model of it, asked the same at the same virtual time."""
 
     def __init__(self, server):
-        self.client = redis.Redis(port=server.port, decode_responses=True)
+        self.client = redis.Redis.from_url(server.url, decode_responses=True)
         self.store = Store()
         self.now = START
         self.pass_time(0)
@@ -167,7 +169,9 @@ def test_who_listens_is_rung_and_who_does_not_is_passed_over(server):
         return twins.ask("acquire", names, [lease, f"{lease}.1 me", 20_000, 0, ring, 4_000])
 
     with socket.create_connection(("127.0.0.1", server.port)) as listener:
-        listener.sendall(b"SUBSCRIBE ear\r\n")
+        listener.sendall(packed("AUTH", PASSWORD))
+        assert listener.recv(1000) == b"+OK\r\n"
+        listener.sendall(packed("SUBSCRIBE", "ear"))
         listener.recv(1000)
         ask(IDS[0], "")
         ask(IDS[1], "deaf")
