@@ -157,8 +157,10 @@ def test_an_arbiter_that_is_away_is_shown_and_waited_for(watch, servers):
     wait_until(lambda: "LOCKS 0" in terminal.text, 30, "its return is shown")
 
     assert "s3cret" not in terminal.text
-    terminal.press(b"q")
+    terminal.process.terminate()
     assert terminal.process.wait(10) == 0
+    wait_until(lambda: terminal.text.endswith("\x1b[?1049l"), 5, "the other screen is back")
+    assert terminal.restored
 
 
 def test_without_a_terminal_it_exits_with_2(apps, server):

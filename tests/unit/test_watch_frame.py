@@ -8,6 +8,7 @@ from celery_atomicity.integration.command.status import Group, Replica, Status
 from celery_atomicity.integration.command.watch.frame import cut, frame_of, short
 from celery_atomicity.integration.command.watch.layout import columns, fit, lines_of
 from celery_atomicity.integration.command.watch.loop import View
+from celery_atomicity.integration.command.watch.terminal import names_of
 from celery_atomicity.overview import Limited, Overview, Owed
 from celery_atomicity.primitives.rates import Standing
 
@@ -186,6 +187,12 @@ class TestKeys:
         assert not view.over
         assert view.press("q")
         assert view.over
+
+    def test_several_that_come_at_once_are_told_apart(self):
+        sent = b"\x1b[B\x1b[B\x1b[6~s\x1bOA\x1b[1;5Cx\xff\x1b"
+
+        names = ["down", "down", "page down", "s", "up", "\x1b[1;5C", "x", "\ufffd", "q"]
+        assert names_of(sent) == names
 
     def test_others_do_nothing(self):
         view = View()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -118,6 +119,8 @@ def watch_app(app: Celery, *, interval: float, timeout: float, colours: bool, ri
     # A terminal that cannot show a character shows a question mark.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    # However it is ended, the terminal is to be as it was before.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     asker = Asker(app, interval, timeout)
     asker.start()
     with (

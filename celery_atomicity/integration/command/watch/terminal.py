@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
+from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,10 @@ _KEYS = {
     b"\x03": "q",
     b"\x04": "q",
 }
+
+
+# One key: a sequence that begins with an escape, or one byte.
+_KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
 
 
 class PlainScreen:
@@ -119,14 +125,19 @@ class Keys:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        self._pressed: deque[str] = deque()
 
     def wait(self, seconds: float) -> str:
         """The key that is pressed within *seconds*: a letter or a name; empty: none is."""
-        readable = [] if self._descriptor is None else [self._descriptor]
-        ready, _, _ = select.select(readable, [], [], seconds)
-        if not ready:
-            return ""
-        data = os.read(ready[0], 32)
-        if not data:  # the terminal is gone
-            return "q"
-        return _KEYS.get(data) or data[:1].decode("ascii", "replace")
+        if not self._pressed:
+            readable = [] if self._descriptor is None else [self._descriptor]
+            ready, _, _ = select.select(readable, [], [], seconds)
+            if ready:
+                # The terminal is gone where there is nothing to be read.
+                self._pressed.extend(names_of(os.read(ready[0], 1024)) or ["q"])
+        return self._pressed.popleft() if self._pressed else ""
+
+
+def names_of(data: bytes) -> list[str]:
+    """The keys that a terminal has sent as *data*; what it may send besides has no name."""
+    return [_KEYS.get(key) or key.decode("ascii", "replace") for key in _KEY.findall(data)]
