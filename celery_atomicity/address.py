@@ -34,6 +34,8 @@ _TLS_OPTIONS = (
 )
 
 
+_DATABASE = re.compile(r"[0-9]{1,9}")
+
 # Where the options of a URL begin.
 _OPTIONS = re.compile(r"\?[a-z_]+=")
 
@@ -187,7 +189,7 @@ class _Text:
         text = text.strip("/")
         if not text:
             return 0
-        if not text.isdigit():
+        if not _DATABASE.fullmatch(text):
             # What follows the first slash may belong to a password that is not escaped.
             said = f" {text!r}" if text in masked(self.url) else ""
             reason = f"the database{said} is not a number; write redis://host:port/0"

@@ -199,7 +199,7 @@ def to_seconds(value: object, setting: str) -> float:
         raise InvalidSetting(f"{setting}: {value!r} is not a number of seconds or a timedelta.")
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidSetting(f"{setting}: {value!r} is not a number of seconds.") from None
     if not math.isfinite(number) or number < 0:
         raise InvalidSetting(f"{setting}: {value!r} must be finite and not negative.")
@@ -208,7 +208,8 @@ def to_seconds(value: object, setting: str) -> float:
 
 def check_group(group: str, setting: str) -> None:
     """Refuse names that would run into the keys of another group."""
-    if not group or not group.isprintable() or set(group) & set(":{} "):
+    printable = isinstance(group, str) and group.isprintable()
+    if not group or not printable or set(group) & set(":{} "):
         raise InvalidSetting(
             f"{setting}: {group!r} cannot name a group; use printable characters "
             "other than a space, ':', '{' and '}', for example 'shop' or 'mail.sender'."

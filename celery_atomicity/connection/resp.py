@@ -166,9 +166,10 @@ class Intake:
         Raises:
             ValueError: It is nothing that a server of ours would send; no more can be read.
         """
-        if _HUGE.search(self._end + data):
+        seen = self._end + data
+        if _HUGE.search(seen):
             raise ValueError(f"an answer of too many items: {data[:40]!r}")
-        self._end = data[-_CUT:]
+        self._end = seen[-_CUT:]
         self._reader.feed(data)
         answers = []
         try:

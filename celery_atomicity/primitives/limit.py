@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 _NOTATION = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:/\s*([smhd])\s*)?\Z")
+_MOST = 1e300
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -26,7 +27,7 @@ def per_second(rate: str | float) -> float:
             raise ValueError(f'a rate is written as "10/s", "100/m", "5/h" or "1/d", not {rate!r}')
         number = float(match[1]) / _SECONDS[match[2] or "s"]
     else:
-        number = float(rate)
+        number = float(rate) if -_MOST < rate < _MOST else math.inf
     if not 0 < number < math.inf:
         raise ValueError(f"a rate must be positive and finite, not {rate!r}")
     return number

@@ -28,6 +28,7 @@ NODE = platform.node()
 REMEMBERED = 1024
 
 # A single lease may be shorter than the setting allows, for tests; seconds.
+MOST = 1e300
 SHORTEST_TTL, LONGEST_TTL = 0.1, 3600.0
 
 
@@ -193,6 +194,7 @@ def _check(name: str, value: float | None, least: float, most: float) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")
-    if math.isnan(value) or not least <= value <= most:
+    # An integer may be larger than any float, and arithmetic with one fails.
+    if not least <= value <= most or (isinstance(value, int) and value > MOST):
         limit = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
         raise ValueError(f"{name}={value!r} is out of range; it is {limit} seconds")

@@ -163,13 +163,13 @@ class Ledger:
     def entries(self) -> list[str]:
         """The names of the entries that beats have asked for, in order."""
         names = self.clients.command("ZRANGE", keys.beat_key(self.group), 0, -1)
-        return sorted(name.decode() for name in self._answers(names))
+        return sorted(_decoded(name) for name in self._answers(names))
 
     @makes_sense
     def record(self, entry: str) -> Record | None:
         """What is recorded of *entry*; None if nothing is."""
         answer = self._answers(self.clients.command("HGETALL", self._record(Unit(entry))))
-        texts = [text.decode() for text in answer]
+        texts = [_decoded(text) for text in answer]
         return _parse(entry, dict(zip(texts[::2], texts[1::2], strict=True))) if texts else None
 
     def _answers(self, value: object, count: int | None = None) -> list[Any]:
@@ -242,6 +242,11 @@ def _parse(entry: str, fields: dict[str, str]) -> Record:
 
 def _text(number: int | None) -> str:
     return "" if number is None else str(number)
+
+
+def _decoded(data: bytes) -> str:
+    # As it was encoded: an entry may be called anything.
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _chunked(units: Sequence[Unit], size: int) -> Iterator[Sequence[Unit]]:
