@@ -56,6 +56,7 @@ def _server(address: Address, settings: Settings) -> ServerFacts:
 def _questions(probe: Probe, settings: Settings) -> Iterator[Mapping[str, object]]:
     """What is found out, piece by piece, so that what breaks the connection loses only the rest."""
     yield {"round_trip": statistics.median(_ping(probe) for _ in range(TIMES))}
+    yield {"silent_sentinels": probe.silent_sentinels()}
     yield {"info": _info(probe)}
     yield _clock(probe)
     yield {"config": _config(probe)}

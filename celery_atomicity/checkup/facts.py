@@ -33,6 +33,7 @@ class ServerFacts:
         failed: The commands that we need and that failed, and the error; empty: all of them work.
         failed_looking: The same for those that only commands such as this one need.
         failed_keys: The kinds of key that our user may not use, and the error.
+        silent_sentinels: Those of the address that do not answer, and why.
         marker: The run of the server that was seen last, and when it was noticed; empty: none was.
     """
 
@@ -48,6 +49,7 @@ class ServerFacts:
     failed: Mapping[str, str] = field(default_factory=dict)
     failed_looking: Mapping[str, str] = field(default_factory=dict)
     failed_keys: Mapping[str, str] = field(default_factory=dict)
+    silent_sentinels: Mapping[str, str] = field(default_factory=dict)
     marker: Mapping[str, str] = field(default_factory=dict)
 
     def said(self, name: str, default: str = "") -> str:

@@ -36,6 +36,16 @@ def judge_server(facts: ServerFacts, settings: Settings) -> Iterator[Finding]:
             "look into its log, and at the network in between",
         )
     yield _reachable(facts, settings)
+    if facts.silent_sentinels:
+        silent = "; ".join(f"{name}: {error}" for name, error in facts.silent_sentinels.items())
+        yield Finding(
+            where,
+            Level.WARNING,
+            "sentinels",
+            f"of its sentinels {len(facts.silent_sentinels)} cannot be asked ({silent}): when the "
+            "others fail, too, the master is not found any more",
+            "bring them back, or take their names out of atomicity_redis",
+        )
     if facts.info is None:
         yield Finding(
             where,

@@ -71,6 +71,10 @@ class Probe:
             raise ConnectionError(f"what it answers makes no sense: {error}") from error
         return self._answers.popleft()
 
+    def silent_sentinels(self) -> dict[str, str]:
+        """Which sentinels of the address do not answer, and why."""
+        return self._server.silent_sentinels()
+
     @property
     def _socket(self) -> socket.socket:
         found: socket.socket = self._connection._sock  # noqa: SLF001 - there is no public way to it

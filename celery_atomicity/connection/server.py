@@ -188,7 +188,7 @@ class Server:
         if address.path:
             connection = UnixDomainSocketConnection(path=address.path, **options)
         else:
-            host, port = self._master(options) if address.master else address.hosts[0]
+            host, port = self._master() if address.master else address.hosts[0]
             options |= {"host": host, "port": port, "socket_connect_timeout": self.timeout}
             options["socket_keepalive"] = True
             if address.tls is not None:
@@ -207,25 +207,45 @@ class Server:
             return text + NEEDS
         return text + hint(self.address, text)
 
-    def _master(self, options: dict[str, Any]) -> tuple[str, int]:
+    def silent_sentinels(self) -> dict[str, str]:
+        """Which of the address's sentinels do not answer, and why; asks all of them in turn."""
+        silent = {}
+        if self.address.master:
+            sentinels = self._sentinels().sentinels
+            for (host, port), client in zip(self.address.hosts, sentinels, strict=True):
+                try:
+                    client.ping()
+                except ResponseError:
+                    pass  # it answers, if only that our user may not ask this
+                except redis.exceptions.RedisError as error:
+                    silent[f"{host}:{port}"] = self.explain(error)
+                finally:
+                    client.connection_pool.disconnect()
+        return silent
+
+    def _master(self) -> tuple[str, int]:
         """Ask the sentinels for the master of today."""
+        sentinel = self._sentinels()
+        try:
+            host, port = sentinel.discover_master(self.address.master)
+        finally:
+            for client in sentinel.sentinels:
+                client.connection_pool.disconnect()
+        return str(host), int(port)
+
+    def _sentinels(self) -> Any:
+        """Clients of the sentinels, that connect when they are asked."""
         address = self.address
         kwargs: dict[str, Any] = {
             "socket_timeout": self.timeout,
             "socket_connect_timeout": self.timeout,
-            "retry": options["retry"],
+            "retry": Retry(NoBackoff(), 0),
             "username": address.sentinel_username,
             "password": address.sentinel_password,
         }
         if address.tls is not None:
             kwargs |= {"ssl": True, **address.tls}
-        sentinel = Sentinel(list(address.hosts), sentinel_kwargs=kwargs)
-        try:
-            host, port = sentinel.discover_master(address.master)
-        finally:
-            for client in sentinel.sentinels:
-                client.connection_pool.disconnect()
-        return str(host), int(port)
+        return Sentinel(list(address.hosts), sentinel_kwargs=kwargs)
 
 
 def _info(connection: Any) -> dict[str, str]:

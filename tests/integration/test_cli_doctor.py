@@ -285,7 +285,9 @@ class TestTls:
 def test_sentinels_are_asked_for_the_master_of_today(apps):
     with Site() as site:
         app = apps(atomicity_redis=site.url.replace(";sentinel://", ","))
+        # One of its two sentinels is down for good.
         assert doctor(app).exit_code == 0
+        assert ("warning", "sentinels") in told(doctor(app))
 
         site.master.kill()
 

@@ -133,6 +133,12 @@ class TestServer:
         assert level_of("latency", server(round_trip=0.26)) is Level.WARNING
         assert found("latency", server(round_trip=0.26), timeout=2.0) == []
 
+    def test_sentinels_that_cannot_be_asked_are_a_warning(self):
+        [(level, said)] = found("sentinels", server(silent_sentinels={"two:26379": "refused"}))
+
+        assert level is Level.WARNING
+        assert "1 cannot be asked (two:26379: refused)" in said
+
     @pytest.mark.parametrize(
         ("info", "level"),
         [

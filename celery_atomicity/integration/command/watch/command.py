@@ -44,11 +44,11 @@ def watch(ctx: click.Context, every: float, timeout: float, *, plain: bool) -> N
 
     \b
     Keys:
-      q  quit
-      s  sort by the next: name, time (held, behind, owed, due), waiting
-      n t w  sort by name, by time, by how many wait
-      up down page-up page-down  scroll
-      p  pause, and go on
+      q         quit
+      s         sort by the next: name, time (held, behind, owed, due), waiting
+      n, t, w   sort by name, by time, by how many wait
+      up, down  scroll, as do page up and page down
+      p         pause, and go on
 
     Exits with 0 when you quit; with 2 if it is not on a terminal, or nothing is configured.
     What does not answer is shown, and asked again.
