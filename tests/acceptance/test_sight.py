@@ -190,6 +190,9 @@ def test_a_worker_stands_down_and_takes_part_again(celery_setup, arbiter):
     state = states(app, 2)[first.hostname()]
     assert (state["stood_down"], state["assignment"], state["open"]) == (True, None, False)
     assert "atomicity_resume" in state["error"]
+    changes = {line.text for line in lines(first) if line.area == "slots"}
+    for group in (app.main, SECOND, f"{app.main}.beat"):
+        assert f"Group {group}: this replica owns nothing now" in changes
     # Tasks go on, also in the children of the one that owns nothing.
     work_done(10)
     answers = [result.get(timeout=RESULT_TIMEOUT) for result in [owned.delay() for _ in range(30)]]

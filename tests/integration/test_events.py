@@ -51,6 +51,7 @@ def test_a_lock_says_how_long_it_was_waited_for(atom, heard):
     waiter.join()
 
     alone, in_line = acquired
+    assert set(alone) == set(events.lock_acquired.facts)
     assert (alone["group"], alone["contended"]) == (atom.group, False)
     assert in_line["contended"] is True
     assert 0 < alone["waited"] <= monotonic() - began
@@ -72,6 +73,7 @@ def test_a_lock_that_is_not_to_be_had_says_so_and_which_of_two_it_was(atom, hear
         atom.lock("b", wait=0).acquire()
 
     assert [one["unreachable"] for one in timed_out] == [False, True]
+    assert set(timed_out[0]) == set(events.lock_timed_out.facts)
 
 
 def threaded(function):
