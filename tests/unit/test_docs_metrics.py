@@ -1,7 +1,10 @@
 """docs/metrics.md lists what there is: no more, no less, and as it is."""
 
 import logging
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,44 @@ def test_every_line_of_the_log_with_its_logger_and_level():
         for name, event in EVENTS.items()
         if event.level is not None
     }
+
+
+# The exporter of the page is not installed here; whatever exports will do.
+STUB = """
+import sys, types
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+name = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
+sys.modules[name] = types.ModuleType(name)
+sys.modules[name].OTLPMetricExporter = ConsoleMetricExporter
+"""
+
+USE = """
+from celery_atomicity import events
+begin_to_measure()
+events.lease_renewed.tell(group="of the parent")
+child = os.fork()
+if child == 0:
+    begin_to_measure()
+    events.lease_renewed.tell(group="of the child")
+    providers[0].shutdown()
+    os._exit(0)
+os.waitpid(child, 0)
+assert page_somebody in [reference() for _, reference in lease_lost.receivers]
+"""
+
+
+def test_the_code_of_the_page_measures_a_worker_and_its_children():
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([STUB, *code, "import os", USE])],
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},  # of Python 3.12: threads and a fork
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "atomicity.lease.renewals" in done.stdout
+    assert "of the child" in done.stdout
