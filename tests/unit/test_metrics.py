@@ -139,6 +139,25 @@ def test_only_one_provider_is_fed_at_a_time(read):
     provider.shutdown()
 
 
+def test_an_api_that_takes_no_bounds_will_do(monkeypatch):
+    made = []
+
+    class Old:  # before 1.30
+        def create_histogram(self, name, unit="", description=""):
+            made.append(name)
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", lambda *_: Old())
+
+    assert measure()
+
+    monkeypatch.undo()
+    measure()
+    assert made == [metric.name for metric in METRICS.values() if metric.kind == "histogram"]
+
+
 # What is imported and what is not can only be seen in a process of its own.
 def run(code, **environment):
     return subprocess.run(
