@@ -185,7 +185,7 @@ def locks(clients: Clients, group: str, names: Sequence[Iterable[str] | Unavaila
 @makes_sense
 def look_up(clients: Clients, group: str, key: str) -> Custody:
     """
-    What there is to know of *key*, as its holder named it.
+    What there is to know of *key*, as its holder named it or as it was shown.
 
     Blocks for two round trips.
 
@@ -225,7 +225,9 @@ def look_up(clients: Clients, group: str, key: str) -> Custody:
 
 def names_of(group: str, key: str) -> tuple[str, str, str]:
     """Under which names a key, its line and the line's last-seen times stand."""
-    return keys.lock_key(group, key), keys.line_key(group, key), keys.seen_key(group, key)
+    part = keys.meant(key)
+    line = f"atom:{group}:line:{part}"
+    return f"atom:{group}:lock:{part}", line, f"{line}:seen"
 
 
 def lease_of(value: bytes) -> str:

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from celery_atomicity import custody
+from celery_atomicity import custody, keys
 from celery_atomicity.primitives import quorum
 from celery_atomicity.primitives.holding import LIVE_MS, RELEASE
 from celery_atomicity.primitives.meter import Meter
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 # A renewal that is under way may put a key back on an address while it is freed on the others.
 ROUNDS = 3
-
-# Below what no debt can be, so that nothing is left of it.
-_ALL = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +85,7 @@ def set_debts(clients: Clients, account: Account, seconds: float) -> None:
     if not 0 <= seconds < math.inf:
         raise ValueError(f"nothing can owe {seconds!r} s; give a number that is not negative")
     if account.debt > 0 or not account.limits:
-        # A key that is named twice counts twice, in one step.
-        Meter(clients, account.group)([account.key] * 2, [-_ALL, seconds * 1000.0])
+        Meter(clients, account.group).reset(keys.meant(account.key), seconds * 1000.0)
     rates = Rates(clients, account.group)
     for limited in account.limits:
         rates.reset(limited.key, seconds)

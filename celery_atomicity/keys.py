@@ -42,6 +42,15 @@ def printable(text: str, most: int = LONGEST) -> str:
     return "".join(char if char.isprintable() else "?" for char in text[:most])
 
 
+def meant(text: str) -> str:
+    """
+    The part of a key that a person means by *text*: what a command has shown, or *safe(text)*.
+
+    A name of somebody's own that looks like a hashed part is only found as it is shown.
+    """
+    return text if _HASHED.search(text) else safe(text)
+
+
 def slot_of(name: str, total: int) -> int:
     """
     The slot of ``0 .. total-1`` that *name* belongs to: CRC-32 of its UTF-8, modulo *total*.
@@ -63,16 +72,16 @@ def slots_base(group: str) -> str:
     return f"atom:{group}:slots:{{{group}}}"
 
 
-def meter_key(group: str, key: str) -> str:
-    """The hash that holds the debt of *key*."""
-    return f"atom:{group}:meter:{safe(key)}"
+def meter_key(group: str, key: str, *, is_safe: bool = False) -> str:
+    """The hash that holds the debt of *key*; with *is_safe*, that is *safe(key)* already."""
+    return f"atom:{group}:meter:{key if is_safe else safe(key)}"
 
 
 def rate_key(group: str, key: str, *, is_safe: bool = False) -> str:
     """
     The hash that holds what has started and what is promised under the limit of *key*.
 
-    With *is_safe*, what is given is *safe(key)* already: it was read from a server.
+    With *is_safe*, that is *safe(key)* already: it was read from a server.
     """
     return f"atom:{group}:rate:{key if is_safe else safe(key)}"
 

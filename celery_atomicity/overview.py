@@ -115,7 +115,7 @@ def look_up(clients: Clients, group: str, key: str) -> Account:
     names = [
         name
         for name in (each.removeprefix(rates) for each in found)
-        if name == keys.safe(key)
+        if name == keys.meant(key)
         or name.startswith((f"{key}:", f"{key}#"))
         or name.endswith(f":{key}")
     ]
@@ -123,7 +123,7 @@ def look_up(clients: Clients, group: str, key: str) -> Account:
     return Account(
         group,
         key,
-        debt=sum(owed.debt for owed in _debts(clients, prefix, [keys.safe(key)])),
+        debt=sum(owed.debt for owed in _debts(clients, prefix, [keys.meant(key)])),
         limits=tuple(sorted(limits, key=lambda each: (-each.standing.behind, each.key))),
     )
 

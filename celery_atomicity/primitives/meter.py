@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from celery_atomicity.connection import Clients
 
+# What no debt is above, so that nothing is left of one that is paid back by that much.
+_MOST = 2**53
+
 # Keys in one run of the script: the server serves nobody else meanwhile, for about 6 ms.
 CHUNK = 2_000
 
@@ -74,6 +77,18 @@ class Meter:
                 raise self._clients.unexpected(reply.value)
             debts += reached
         return debts
+
+    def reset(self, stored: str, debt: float) -> None:
+        """
+        Let a key owe just *debt* milliseconds, whatever it owed; *stored*: as *keys.safe* makes it.
+
+        Raises:
+            NotConfigured: There is no arbiter.
+            Unavailable: It did not answer.
+        """
+        name = meter_key(self._group, stored, is_safe=True)
+        # What is named twice counts twice, in one step.
+        self._clients.ask(self._script, [name] * 2, [_amount(-_MOST), _amount(debt)])
 
 
 def _sequence(values: Sequence[object], what: str) -> Sequence[object]:

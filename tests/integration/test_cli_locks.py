@@ -110,6 +110,17 @@ class TestLocks:
         assert (result.exit_code, result.stderr) == (3, "")
         assert result.stdout.startswith("books: free")
 
+    def test_a_long_key_is_found_by_its_own_name_and_by_the_one_that_is_shown(self, app):
+        key = "a long one " * 30
+        lease = atom(app).lock(key).acquire()
+        [held] = json.loads(run(app, "locks", "--json").stdout)["locks"]
+
+        assert held["key"] != key
+        assert [run(app, "locks", name).exit_code for name in (key, held["key"])] == [0, 0]
+        assert run(app, "release", held["key"], "--yes").exit_code == 0
+        assert run(app, "locks", key).exit_code == 3
+        lease.release()
+
     def test_another_group_is_looked_into(self, app):
         with Atomicity.of(app).atom("mail").lock("books"):
             assert run(app, "locks", "books").exit_code == 3
@@ -305,6 +316,15 @@ class TestSet:
 
         assert "2.0 h behind" in result.stdout
         assert 7_100_000 < self.ask(app, key, rate=0.1).wait <= 7_200_000
+
+    def test_a_debt_is_set_by_the_name_that_is_shown(self, app):
+        key = "a long one " * 30
+        atom(app).meter([key], [900_000])
+        shown = run(app, "status", "--timeout", "0.1", "--json").stdout
+        [owed] = json.loads(shown)["groups"][0]["arbiter"]["debts"]
+
+        assert run(app, "meter", owed["key"], "--set", "7200").exit_code == 0
+        assert 7_100_000 < atom(app).meter([key], [0])[0] <= 7_200_000
 
     def test_several_are_asked_for_first(self, app, behind):
         atom(app).meter(["acme"], [900_000])
