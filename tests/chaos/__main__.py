@@ -50,6 +50,7 @@ def main():
             print(f"The timeline is in {path}")
     again = f"make chaos MINUTES={options.minutes:g} SEED={options.seed}"
     again += "" if options.servers == "both" else f" SERVERS={options.servers}"
+    again += "" if options.broker == "redis" else f" BROKER={options.broker}"
     print(f"\nThe same faults again: {again}")
     return 1 if found else 0
 

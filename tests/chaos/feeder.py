@@ -12,7 +12,7 @@ from chaos.stage import KEYS
 FULL = 60
 
 # Seconds between two that are sent.
-PAUSE = 0.06
+PAUSE = 0.05
 
 
 class Feeder:
@@ -66,11 +66,11 @@ class Feeder:
 
     def _give(self):
         kind = self.chance.random()
-        if kind < 0.6:
+        if kind < 0.5:
             # Now and then more than the limit allows.
             for _ in range(20 if self.chance.random() < 0.02 else 1):
                 self.send("paced")
-        elif kind < 0.68:
+        elif kind < 0.57:
             self.send("tenant", self.chance.choice("xyz"))
         elif kind < 0.9:
             conflict = self.chance.choice(("wait", "wait", "retry", "skip"))
@@ -83,6 +83,6 @@ class Feeder:
         kind = self.chance.random()
         if kind < 0.7:
             return self.chance.uniform(0.0, 0.1)
-        if kind < 0.93:
+        if kind < 0.9:
             return self.chance.uniform(0.1, 0.4)
         return self.chance.uniform(1.1, 2.0) * self.stage.ttl

@@ -40,6 +40,7 @@ class Node:
         self.kind = kind
         self.expected = False
         self.frozen = False
+        self._ready = False
         self.log = directory / f"{name}.log"
         command = [*dies_with_us(), sys.executable, "-m", "celery", "-A", "chaos.fleetapp"]
         command += [*KINDS[kind], "-l", "INFO"]
@@ -72,8 +73,10 @@ class Node:
     @property
     def ready(self):
         """Whether it has come up."""
-        text = self.log.read_text(errors="replace")
-        return "beat: Starting..." in text if self.is_beat else " ready." in text
+        if not self._ready:
+            text = self.log.read_text(errors="replace")
+            self._ready = ("beat: Starting..." if self.is_beat else " ready.") in text
+        return self._ready
 
     def children(self):
         with suppress(psutil.Error):

@@ -84,7 +84,7 @@ class Play:
             if now() < next_at:
                 continue
             next_at = now() + 0.5
-            seen = Evidence(self.stage.reader.read())
+            seen = Evidence([r for r in self.stage.reader.read() if _tells(r, begin)])
             settled = complete_since(seen.spans, begin, seen.end) is not None
             if settled and not wanted - sent_since(seen.ticks.values(), begin):
                 break
@@ -115,6 +115,11 @@ class Play:
             f"{sum(self.storm.counts.values())} faults  {seen['given']} leases  "
             f"{seen['start']} starts  {seen['ran']} ticks"
         )
+
+
+def _tells(record, begin):
+    """Whether *record* says something of what was owned and sent from *begin* on."""
+    return record["t"] >= begin - 1 and record["what"] in ("owns", "sent", "ran")
 
 
 def play(servers, seed, seconds, tell=print, **options):

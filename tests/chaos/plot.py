@@ -6,7 +6,7 @@ from zlib import crc32
 
 from chaos.checker.rates import JITTER
 
-LEFT, RIGHT, TOP = 190, 20, 64
+LEFT, RIGHT, TOP = 190, 110, 64
 ROW, BAR, GAP = 15, 11, 20
 LEAST_WIDTH, MOST_WIDTH, SCALE = 900, 2600, 16  # pixels; a second
 CHART = 70  # pixels: a limit's own height
@@ -132,7 +132,7 @@ class Picture:
     def ticks(self):
         self.section(
             "What beats sent",
-            "a stroke a tick, when it ran; orange: more than 1 s late; for slots, all in one row",
+            "a stroke a tick, when it was sent; orange: more than 1 s late; all slots in one row",
         )
         wall = [(tick.sent, min(tick.seen)) for tick in self.evidence.ticks.values() if tick.seen]
         apart = min((sent - seen for sent, seen in wall), default=0.0)

@@ -45,7 +45,8 @@ class Storm:
         self.seed = seed
         self.rest = rest
         self.counts = {}
-        self._count = itertools.count(1)
+        self._number = itertools.count(1)
+        self._turn = itertools.count()
         self._later = []
         self._bag = []
         self._busy = set()
@@ -73,7 +74,7 @@ class Storm:
         self._pause.wait(0.02)
 
     def later(self, seconds, action):
-        heapq.heappush(self._later, (now() + seconds, next(self._count), action))
+        heapq.heappush(self._later, (now() + seconds, next(self._turn), action))
 
     def heal(self):
         """Undo everything, at once; what was asked to end may still take its time."""
@@ -87,7 +88,7 @@ class Storm:
             self._bag = list(KINDS)
             self.chance.shuffle(self._bag)
         kind = self._bag.pop()
-        number = next(self._count)
+        number = next(self._number)
         self.begin(kind, number, random.Random(f"{self.seed} {number}"))
 
     def begin(self, kind, number, chance):
@@ -165,8 +166,8 @@ class Storm:
 
     def _moment(self, chance):
         """Shorter than anything lasts, or longer than a lease and an assignment."""
-        ttl = self.stage.ttl
-        return chance.choice((chance.uniform(0.05, 0.5), chance.uniform(0.8, 2.5))) * ttl
+        short, long = chance.uniform(0.05, 0.6), chance.uniform(1.1, 2.5)
+        return chance.choice((short, long, long)) * self.stage.ttl
 
     def _freeze_worker(self, kind, number, chance):
         self._freeze(kind, number, chance, self._one(chance))
