@@ -13,6 +13,7 @@ from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.beat.embedded import SchedulerStep
 from celery_atomicity.integration.beat.guard import guard
 from celery_atomicity.integration.standing import REASON
+from celery_atomicity.integration.tasks import stopping
 from celery_atomicity.integration.warden import WardenStep, page_of_this_process
 from celery_atomicity.primitives.partition import leave_to_parent
 
@@ -48,6 +49,7 @@ class ReplicaStep(bootsteps.StartStopStep):
 
     def close(self, _worker: Any) -> None:
         """Stand down first of all, before the worker waits for the tasks that still run."""
+        stopping.stop()
         for atom in self._atoms:
             atom.close()
 

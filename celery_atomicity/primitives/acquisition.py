@@ -76,13 +76,19 @@ class Acquisition:
         self._yielded = ""
         self._pause = SHORTEST
 
-    def run(self, wait: float | None, keep: Callable[[Holding], Lease]) -> Lease:
+    def run(
+        self,
+        wait: float | None,
+        keep: Callable[[Holding], Lease],
+        called_off: Callable[[], bool] | None = None,
+    ) -> Lease:
         """
         Wait until the lease is granted: *wait* seconds at the most, None without limit, 0 not.
 
         Args:
             wait: As said.
             keep: Given what was granted, makes the lease of it that the caller gets.
+            called_off: Asked after each attempt; the wait is over once it answers True.
 
         Raises:
             LockTimeout: It was not granted in time.
@@ -102,6 +108,8 @@ class Acquisition:
                 waited = clock.monotonic() - began
                 left = None if wait is None else wait - waited
                 if left is not None and left <= 0 and not outcome.contested:
+                    break
+                if called_off is not None and called_off():
                     break
                 self._wait(outcome, left)
         except BaseException:

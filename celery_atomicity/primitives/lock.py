@@ -86,6 +86,10 @@ class Lock:
     One use of a lock: ``with lock as lease``, or *acquire* and ``lease.release()``.
 
     May be entered again after it was left; not by two threads at once.
+
+    Attributes:
+        called_off: Asked at each look at the key, a few seconds apart, by who waits for it; once it
+            answers True the wait is over as if its time were. None: nobody calls it off.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Lock:
         self._mailbox = mailbox
         self._terms = terms
         self._wait = wait
+        self.called_off: Callable[[], bool] | None = None
         self._lease: Lease | None = None
         self._asked = ""
 
@@ -126,7 +131,7 @@ class Lock:
         acquisition = Acquisition(self._clients, self._mailbox, terms)
         self._asked = acquisition.id
         try:
-            return acquisition.run(self._wait, self._keeper.keep)
+            return acquisition.run(self._wait, self._keeper.keep, self.called_off)
         except BaseException:
             self.abandon()
             raise

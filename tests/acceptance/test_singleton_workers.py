@@ -3,6 +3,7 @@
 import celery
 import pytest
 from pytest_celery import RESULT_TIMEOUT
+from redis import Redis
 from support import singleton_tasks
 from support.shared import cluster
 from support.singleton_tasks import hold, hold_briefly, hold_or_skip, lose_and_stop
@@ -33,6 +34,11 @@ def default_worker_app(default_worker_app):
 needs_soft_shutdown = pytest.mark.skipif(
     celery.VERSION < (5, 5), reason="soft shutdown came with Celery 5.5"
 )
+
+
+def ended(node):
+    node.container.reload()
+    return node.container.status == "exited"
 
 
 def get(result):
@@ -88,6 +94,42 @@ class TestTheWorkerEnds:
         end(start, "SIGQUIT")
 
         wait_until(lambda: not taken("cold"), 20, "the key is free")
+
+
+class TestTheWorkerStopsWhileTasksWait:
+    """It does not wait for what only waits: that goes back to its queue."""
+
+    POOLS = ("prefork", "threads", "gevent", "solo")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def fleet(cls, shared_engine):
+        workers = [{"pool": pool, "queue": pool} for pool in cls.POOLS]
+        with cluster(shared_engine, singleton_tasks, workers=workers, conf=CONF) as setup:
+            yield setup
+
+    @pytest.fixture
+    def celery_setup(self, on_fleet):
+        return on_fleet
+
+    def test_they_are_given_back(self, celery_setup, journal, taken):
+        held_for = 120  # seconds, longer than this test
+        for pool in self.POOLS:
+            taken.client.set(f"atom:celery_test_app:lock:hold:{pool}", "other " * 9, ex=held_for)
+        waiting = {pool: hold.apply_async((pool,), queue=pool) for pool in self.POOLS}
+        lines = [f"atom:celery_test_app:line:hold:{pool}" for pool in self.POOLS]
+        wait_until(lambda: taken.client.exists(*lines) == len(lines), 30, "all stand in line")
+        nodes = celery_setup.worker_cluster
+
+        for node in nodes:
+            node.kill("SIGTERM")
+
+        wait_until(lambda: all(map(ended, nodes)), 60, "the workers end")
+        assert journal() == []
+        with Redis.from_url(celery_setup.app.conf.broker_url) as broker:
+            for pool, result in waiting.items():
+                [message] = broker.lrange(pool, 0, -1)
+                assert result.id.encode() in message
 
 
 @pytest.mark.cluster(workers=1, concurrency=2, argv=("--max-tasks-per-child", "1"))

@@ -27,9 +27,11 @@ from celery_atomicity import (
 )
 from celery_atomicity.atom import arbiter_of
 from celery_atomicity.integration.logs import LeaseFilter
+from celery_atomicity.integration.tasks import stopping
 from celery_atomicity.integration.tasks.skipped import Skip
 from celery_atomicity.integration.warden import Warden
 from celery_atomicity.primitives.estate import Estate
+from celery_atomicity.primitives.keeper import Keeper
 
 # Reads the results "success" and "skipped" of the backend at its argument.
 READER = """
@@ -383,6 +385,26 @@ class TestOnLost:
         assert str(seen[0]) == str(caught.value)
         assert seen[0].fence == caught.value.fence
 
+    def test_interrupt_of_what_is_lost_before_it_begins(self, task, monkeypatch):  # LOCK-07
+        ran = []
+
+        def run(x):
+            ran.append(x)
+
+        mine = task(function=run, scope="s", ttl=0.2, max_hold=0.05, on_lost="interrupt")
+        keep = Keeper.keep
+
+        def stall(keeper, holding):
+            lease = keep(keeper, holding)
+            clock.sleep(0.1)
+            return lease
+
+        monkeypatch.setattr(Keeper, "keep", stall)
+
+        with pytest.raises(LeaseLost, match="max_hold"):
+            mine("a")
+        assert ran == []
+
     def test_max_hold(self, task):  # LOCK-12
         with pytest.raises(LeaseLost, match="max_hold"):
             task(max_hold=0.1)(1, 0.3)
@@ -487,6 +509,29 @@ class TestInAWorker:
 
         app.conf.task_always_eager = False
         assert app.AsyncResult("ignored-1").state == "PENDING"
+
+    def test_who_waits_in_a_worker_that_stops_is_given_back(
+        self, app, task, holding, monkeypatch, caplog
+    ):
+        """With the key still taken, and no sooner than the worker is told."""
+        caplog.set_level(logging.INFO)
+        app.conf.task_always_eager = False
+        published = []
+        record = lambda headers, **_: published.append(headers["id"])
+        mine = task(scope="s")
+        monkeypatch.setattr(stopping, "_page", bytearray(1))
+        timer = threading.Timer(0.3, stopping.stop)
+
+        with holding("s:a"):
+            before_task_publish.connect(record)
+            timer.start()
+            outcome = run_as_worker(mine, "a", id="id-1")
+            timer.join()
+            before_task_publish.disconnect(record)
+
+        assert outcome.info.state == "IGNORED"
+        assert published == ["id-1"]
+        assert run_as_worker(mine, "a").info is None  # a key that is free is taken all the same
 
     def test_who_holds_is_told(self, app, task, holding):  # LOCK-16
         seen = []

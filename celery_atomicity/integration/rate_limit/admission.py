@@ -12,6 +12,7 @@ from celery_atomicity import clock, events
 from celery_atomicity.errors import RateLimited, Unavailable
 from celery_atomicity.integration.tasks.requeue import give_back, may_be_given_back, seconds_left
 from celery_atomicity.integration.tasks.skipped import skip
+from celery_atomicity.integration.tasks.stopping import sleep_unless_stopping
 from celery_atomicity.primitives.rate import SHORT, SLEEP, Kind, Question
 
 if TYPE_CHECKING:
@@ -147,8 +148,10 @@ class Admission:
             keys=tuple(limit.key for limit in gate.limits),
             seconds=wait,
         )
-        if gate.rules.on_limit == "wait" or not self._queued:
+        if not self._queued:
             clock.wait(threading.Event(), wait)
+            return
+        if gate.rules.on_limit == "wait" and (wait := sleep_unless_stopping(wait)) <= 0:
             return
         ticket = {"promises": dict(self._promises), "unanswered": self._unanswered}
         give_back(execution.task, max(wait, _SHORTEST), headers={TICKET: ticket})

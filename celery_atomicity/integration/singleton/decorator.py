@@ -12,11 +12,15 @@ from celery_atomicity.integration.app import Atomicity
 from celery_atomicity.integration.arguments.template import compile_key
 from celery_atomicity.integration.singleton.alone import run_alone
 from celery_atomicity.integration.singleton.asking import ask_again
-from celery_atomicity.integration.singleton.hold import Hold, Taken, is_held_by_another_copy
+from celery_atomicity.integration.singleton.hold import (
+    Hold,
+    Taken,
+    can_come_again,
+    is_held_by_another_copy,
+)
 from celery_atomicity.integration.tasks.bypass import is_bypassed
 from celery_atomicity.integration.tasks.decoration import decorate
 from celery_atomicity.integration.tasks.options import choice, seconds, text
-from celery_atomicity.integration.tasks.requeue import may_be_given_back
 from celery_atomicity.integration.tasks.skipped import skip
 from celery_atomicity.primitives.lock import LONGEST_TTL, SHORTEST_TTL
 
@@ -68,7 +72,7 @@ def singleton_by(
         on_conflict: ``"wait"`` holds the pool slot until the key is free, ``"retry"`` gives the
             slot back and asks again later, ``"skip"`` ends the task as SKIPPED, ``"raise"`` fails
             it with LockTimeout. A copy of the holder's own message, delivered again while it runs,
-            asks again later in any case.
+            asks again later in any case, and so does who waits in a worker that is told to stop.
         wait: Seconds to wait for the key at most. None is without end for ``"wait"``, and not at
             all for the others. What has no queue to come back from (a call, an eager one, a
             broadcast) waits as long for ``"retry"``, without end for None, and then fails with
@@ -137,13 +141,15 @@ class Rules:
         try:
             return Hold(self, execution, atom, keys).run()
         except Taken as taken:
+            if taken.called_off:
+                return ask_again(execution, keys, taken.error)
             return self._conflict(execution, atom, keys, taken.error)
 
     def _conflict(
         self, execution: Execution, atom: Atom, keys: list[str], error: LockTimeout
     ) -> Any:
         if is_held_by_another_copy(execution, error) or (
-            self.on_conflict == "retry" and _can_come_again(execution)
+            self.on_conflict == "retry" and can_come_again(execution)
         ):
             events.conflict.tell(group=atom.group, task=execution.name, policy="retry")
             return ask_again(execution, keys, error)
@@ -167,14 +173,9 @@ class Rules:
         """Seconds to wait for the key before it counts as a conflict; None without end."""
         if self.wait is not None or self.on_conflict == "wait":
             return self.wait
-        if self.on_conflict == "retry" and not _can_come_again(execution):
+        if self.on_conflict == "retry" and not can_come_again(execution):
             return None  # it waits here instead
         return 0.0
-
-
-def _can_come_again(execution: Execution) -> bool:
-    """Whether there is a queue to give the task back to."""
-    return execution.where == "worker" and may_be_given_back(execution.task)
 
 
 def _atom(execution: Execution) -> Atom | None:

@@ -15,6 +15,7 @@ from celery_atomicity.integration.singleton.asking import forget_asked
 from celery_atomicity.integration.singleton.interrupt import Interruptible
 from celery_atomicity.integration.tasks.execution import give_way
 from celery_atomicity.integration.tasks.requeue import may_be_given_back
+from celery_atomicity.integration.tasks.stopping import is_stopping
 from celery_atomicity.keys import printable
 from celery_atomicity.primitives.lease import held
 
@@ -28,11 +29,18 @@ if TYPE_CHECKING:
 
 
 class Taken(Exception):
-    """The key could not be had; not LockTimeout itself, which the task may raise for another."""
+    """
+    The key could not be had; not LockTimeout itself, which the task may raise for another.
 
-    def __init__(self, error: LockTimeout) -> None:
+    Attributes:
+        error: Why not.
+        called_off: Whether it was waited for no longer because the worker stops.
+    """
+
+    def __init__(self, error: LockTimeout, *, called_off: bool) -> None:
         super().__init__(error)
         self.error = error
+        self.called_off = called_off
 
 
 class Hold:
@@ -53,6 +61,9 @@ class Hold:
             on_lost=self._interrupt if self._block is not None else None,
             holder=_holder(execution),
         )
+        self._called_off = False
+        if can_come_again(execution):
+            self._lock.called_off = self._is_called_off
 
     def run(self) -> Any:
         """Answer the execution's result, with the key held while it runs."""
@@ -61,7 +72,7 @@ class Hold:
             try:
                 self._lease = lease = self._lock.acquire()
             except LockTimeout as error:
-                raise Taken(error) from error.__cause__
+                raise Taken(error, called_off=self._called_off) from error.__cause__
             held.set((*before, lease))
             self._execution.yields.append(self._give_way)
             forget_asked(self._execution)
@@ -84,6 +95,9 @@ class Hold:
             return self._execution.call()
         try:
             with self._block:
+                # Whoever would interrupt it may have come before there was anything to interrupt.
+                if self._lease is not None:
+                    self._lease.check()
                 return self._execution.call()
         except _Interruption as error:
             raise self._error() from error
@@ -124,6 +138,11 @@ class Hold:
         if self._block is not None:
             self._block.interrupt(_interruption(self._error))
 
+    def _is_called_off(self) -> bool:
+        """A worker that stops does not wait for tasks that only wait."""
+        self._called_off = is_stopping()
+        return self._called_off
+
     def _error(self) -> LeaseLost:
         assert self._lease is not None
         return self._lease.error()
@@ -158,6 +177,11 @@ def _copies(execution: Execution) -> str:
     return f"task {execution.name}[{execution.request.id}] on "
 
 
+def can_come_again(execution: Execution) -> bool:
+    """Whether there is a queue to give the task back to."""
+    return execution.where == "worker" and may_be_given_back(execution.task)
+
+
 def is_held_by_another_copy(execution: Execution, error: LockTimeout) -> bool:
     """
     Whether the holder is an execution of the same message, which was delivered again meanwhile.
@@ -166,7 +190,7 @@ def is_held_by_another_copy(execution: Execution, error: LockTimeout) -> bool:
     not write a result in the other's place, or be counted by its chord; in the second the task
     must run. So this copy can neither be skipped nor fail: it has to come again.
     """
-    if execution.where != "worker" or not may_be_given_back(execution.task):
+    if not can_come_again(execution):
         return False
     return (error.holder or "").startswith(printable(_copies(execution)))
 
