@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHONS := python3.13 python3.12 python3.11 python3.10 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))
 
-.PHONY: help demo test check lint types examples soak chaos bench clean
+.PHONY: help demo test check lint types examples soak chaos matrix bench clean
 
 help:
 	@echo "make demo      a fleet of workers on this machine, one of them killed, checked (90 s)"
@@ -23,6 +23,7 @@ help:
 	@echo "make examples  the demo, in a short form"
 	@echo "make soak      the long runs"
 	@echo "make chaos     a fleet under faults, judged by what it wrote down (MINUTES=2 SEED=...)"
+	@echo "make matrix    a part of the tests on every Python, server and age of Celery that is here"
 	@echo "make bench     the measurements"
 	@echo "make clean     remove all that these have made"
 
@@ -57,12 +58,15 @@ CHAOS := $(if $(SEED),--seed $(SEED)) $(if $(SERVERS),--servers $(SERVERS)) \
 chaos: $(VENV)/.dev
 	@PYTHONPATH=tests $(BIN)/python -m chaos --minutes $(MINUTES) $(CHAOS)
 
+matrix: $(BIN)/python
+	@$(BIN)/python tests/matrix.py
+
 bench: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --editable . --group bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .matrix build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
