@@ -8,6 +8,7 @@ One set of clients per process, and the only place that knows redis-py.
     server    one address: connecting, its outages
     sense     nonsense, to those who only look
     question  one question and its answers as they come
+    turns     whose thread reads for all
     exchange  questions out, answers in, for all threads of the process
     clients   asking one address, or all of them at once
     probe     looking at one address, whatever it turns out to be

@@ -13,7 +13,6 @@ torn away is replaced when its question is overdue, and a socket in mid-command 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
@@ -22,6 +21,7 @@ from celery_atomicity.connection.readiness import readable
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Command
 from celery_atomicity.connection.server import Server
+from celery_atomicity.connection.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +52,7 @@ class Exchange:
         self.servers = [Server(address, settings) for address in settings.addresses]
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._reader: Question | None = None
-        self._waiting: deque[Question] = deque()
+        self._turns = Turns()
 
     def forget(self) -> None:
         """Let go of what a parent process left us, without disturbing it."""
@@ -197,8 +196,7 @@ class Exchange:
             if self._usable_link(server) is None and not or_fail:
                 return False
             self._put(server, question, commands, 0)
-            if self._reader is None:
-                self._reader = question
+            self._turns.claim(question)
             return True
 
     def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
@@ -244,39 +242,16 @@ class Exchange:
     def read_until_done(self, question: Question) -> None:
         """Read, or wait for somebody who reads for us, until *question* is decided or overdue."""
         while not question.done:
-            if self._reader is question or self._may_read(question):
+            if self._turns.is_mine(question):
                 try:
                     while not question.done:
                         self._read(question)
                 finally:
-                    self._hand_over(question)
+                    self._turns.pass_on(question)
             else:
                 question.wait(question.until - clock.monotonic())
                 self._expire(question)
-        if self._reader is question or (self._waiting and self._reader is None):
-            self._hand_over(question)
-
-    def _may_read(self, question: Question) -> bool:
-        """Become the reader, or stand in the queue to become it."""
-        with self._lock:
-            reader = self._reader
-            free = reader is None or reader.done or clock.monotonic() > reader.deadline
-            if free:
-                self._reader = question
-            elif question not in self._waiting:
-                self._waiting.append(question)
-            return free
-
-    def _hand_over(self, question: Question) -> None:
-        """Stop reading, and wake one who waits, so that somebody reads while anybody waits."""
-        with self._lock:
-            if self._reader is question:
-                self._reader = None
-            while self._waiting:
-                follower = self._waiting.popleft()
-                if not follower.done:
-                    follower.wake()
-                    return
+        self._turns.leave(question)
 
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""

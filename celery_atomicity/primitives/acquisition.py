@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import random
 import secrets
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from celery_atomicity import clock, events, keys
-from celery_atomicity.connection import ErrorReply, Script
+from celery_atomicity.connection import Script
 from celery_atomicity.errors import LockTimeout, Unavailable
 from celery_atomicity.primitives import estate, quorum
+from celery_atomicity.primitives.fence import agree
 from celery_atomicity.primitives.holding import IN_NO_LINE, LIVE_MS, Holding, release_call
 from celery_atomicity.primitives.keeper import let_go
 from celery_atomicity.primitives.lease import shown
+from celery_atomicity.primitives.votes import Answers, is_decided, is_enough
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from celery_atomicity.connection import Call, Clients, Reply
+    from celery_atomicity.connection import Call, Clients
     from celery_atomicity.connection.mailbox import Mailbox
     from celery_atomicity.events import Event
     from celery_atomicity.primitives.holding import Terms
     from celery_atomicity.primitives.lease import Lease
 
 ACQUIRE = Script("acquire")
-RAISE = Script("raise")
 
 # A waiter shows up at least this often, in seconds; a server passes over one it has not seen for
 # about three times as long.
@@ -46,9 +46,6 @@ YIELD = 0.05
 
 # Of so many refusals by the first address, one is checked with the others.
 DOUBT = 4
-
-# Rounds of raising a fence that others raise at the same time, before the attempt counts as failed.
-ROUNDS = 5
 
 
 class Acquisition:
@@ -152,7 +149,7 @@ class Acquisition:
                 self._stand_in_line()
         return answers.outcome, None
 
-    def _ask(self) -> tuple[_Answers, bool]:
+    def _ask(self) -> tuple[Answers, bool]:
         """What the addresses say, and whether all that matter were asked."""
         if self._ring is not None:
             self._ring.clear()
@@ -170,7 +167,7 @@ class Acquisition:
         """Whether to ask the others though the first refuses: it may have missed a release."""
         return self._insists or self._refusals % DOUBT == 0
 
-    def _ask_first(self) -> _Answers | None:
+    def _ask_first(self) -> Answers | None:
         """Whether it is our turn, from the address that keeps the line; None if it is silent."""
         self._leftover = self._took = True
         sent = clock.monotonic()
@@ -178,10 +175,10 @@ class Acquisition:
             reply = self._clients.ask(*self._call(self._mailbox.channel))
         except Unavailable:
             return None
-        answers = _Answers([reply], sent)
+        answers = Answers([reply], sent)
         return None if answers.votes[0] is None else answers
 
-    def _ask_alone(self) -> _Answers:
+    def _ask_alone(self) -> Answers:
         """What the only address says."""
         self._leftover = True
         sent = clock.monotonic()
@@ -191,33 +188,34 @@ class Acquisition:
             )
         except Unavailable:
             reply = None
-        answers = _Answers([reply], sent)
+        answers = Answers([reply], sent)
         self._note(answers)
         return answers
 
-    def _ask_all(self) -> _Answers:
+    def _ask_all(self) -> Answers:
         """What each address says, as far as it matters."""
         self._leftover = True
         sent = clock.monotonic()
         replies = self._clients.ask_each(
-            [[self._call("")]] * self._clients.count, decided=_is_decided, enough=_is_enough
+            [[self._call("")]] * self._clients.count, decided=is_decided, enough=is_enough
         )
-        answers = _Answers(replies, sent, self._yielded)
+        answers = Answers(replies, sent, self._yielded)
         self._note(answers)
         return answers
 
-    def _note(self, answers: _Answers) -> None:
+    def _note(self, answers: Answers) -> None:
         """Note what may have to be given back."""
         self._took = any(
             vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
         )
         self._leftover = self._took or self._ring is not None
 
-    def _grant(self, answers: _Answers) -> Holding | None:
+    def _grant(self, answers: Answers) -> Holding | None:
         """The lease that *answers* amount to, unless it took too long to get."""
         if not answers.outcome.granted:
             return None
-        fence = self._agree_on_fence(answers.outcome, answers.votes)
+        group = self._terms.group
+        fence = agree(self._clients, group, answers.votes, answers.outcome.fence)
         if not fence:
             return None
         holding = Holding(
@@ -232,46 +230,6 @@ class Acquisition:
         self._number += 1
         self._value = f"{self.id}.{self._number} {terms.holder}, since {clock.utc_now()}"
         return ACQUIRE, names, [self.id, self._value, ttl_ms, terms.grace_ms, ring, LIVE_MS]
-
-    def _agree_on_fence(self, outcome: quorum.Outcome, votes: Sequence[quorum.Vote | None]) -> int:
-        """A fence that a majority has stored for us; 0 if that cannot be had now."""
-        needed = quorum.majority(len(votes))
-        fence = outcome.fence
-        if quorum.agrees(votes, fence) >= needed:
-            return fence
-        for _ in range(ROUNDS):
-            stored = {
-                index
-                for index, vote in enumerate(votes)
-                if vote is not None and vote.fence == fence
-            }
-            lifted, highest = self._raise(fence, stored)
-            if lifted >= needed:
-                return fence
-            votes = []
-            fence = max(highest, fence) + 1
-        return 0
-
-    def _raise(self, fence: int, stored: set[int]) -> tuple[int, int]:
-        """Raise the last fence everywhere; how many have it for us now, and the highest met."""
-        needed = quorum.majority(self._clients.count)
-
-        def result(replies: list[Reply | None]) -> tuple[int, int]:
-            lifted, highest = set(stored), fence
-            for index, reply in enumerate(replies):
-                if reply is not None and isinstance(reply.value, list):
-                    with suppress(TypeError, ValueError):  # nonsense is silence
-                        done, last = map(int, cast("list[int]", reply.value))
-                        highest = max(highest, last)
-                        if done:
-                            lifted.add(index)
-            return len(lifted), highest
-
-        call: Call = (RAISE, [keys.fence_key(self._terms.group)], [fence])
-        replies = self._clients.ask_each(
-            [[call]] * self._clients.count, decided=lambda replies: result(replies)[0] >= needed
-        )
-        return result(replies)
 
     # -- between attempts -----------------------------------------------------------------------
 
@@ -347,59 +305,3 @@ class Acquisition:
             remaining=outcome.pause if holder else None,
             unreachable=outcome.silent,
         )
-
-
-class _Answers:
-    """What the addresses said to one request, and what that comes to."""
-
-    def __init__(self, replies: Sequence[Reply | None], sent: float, yielded: str = "") -> None:
-        self.sent = sent
-        self.votes = [_vote(reply) for reply in replies]
-        self.outcome = quorum.judge(self.votes, yielded)
-
-        granted = quorum.Verdict.GRANTED
-        self.runs = [
-            reply.run if reply is not None and vote is not None and vote.verdict is granted else ""
-            for reply, vote in zip(replies, self.votes, strict=True)
-        ]
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the first of several addresses, asked by itself, leaves nothing to the others."""
-        first = self.votes[0]
-        return first is not None and first.verdict in (
-            quorum.Verdict.TAKEN,
-            quorum.Verdict.NOT_OUR_TURN,
-        )
-
-
-def _is_decided(replies: Sequence[Reply | None]) -> bool:
-    verdicts = [_verdict(reply) for reply in replies]
-    return quorum.is_decided(verdicts, replies.count(None), hears_first=replies[0] is not None)
-
-
-def _is_enough(replies: Sequence[Reply | None]) -> bool:
-    return quorum.is_enough([_verdict(reply) for reply in replies], replies.count(None))
-
-
-def _verdict(reply: Reply | None) -> quorum.Verdict | None:
-    """The first word of an answer, without a look at the others."""
-    value = reply.value if reply is not None else None
-    verdict = value[0] if isinstance(value, list) and value else None
-    return quorum.VERDICTS.get(verdict) if isinstance(verdict, int) else None
-
-
-def _vote(reply: Reply | None) -> quorum.Vote | None:
-    """What one address said; None for silence, which an error or nonsense is as well."""
-    if reply is None or isinstance(reply.value, Exception | ErrorReply):
-        return None
-    try:
-        verdict, fence, pause_ms, holder = cast("tuple[int, int, int, bytes]", reply.value)
-        return quorum.Vote(
-            quorum.VERDICTS[verdict],
-            int(fence),
-            max(0, int(pause_ms)) / 1000,
-            holder.decode("utf-8", "replace"),
-        )
-    except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
-        return None

@@ -219,10 +219,10 @@ def a_loss_is_not_noted(monkeypatch):
 
 
 def one_counter_makes_the_fence(monkeypatch):
-    def first(self, outcome, votes):
+    def first(clients, group, votes, fence):
         return next(vote.fence for vote in votes if vote is not None and vote.fence)
 
-    monkeypatch.setattr(Acquisition, "_agree_on_fence", first)
+    monkeypatch.setattr(acquisition, "agree", first)
 
 
 def a_late_release_undoes_a_later_grant(monkeypatch):
