@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
-import reprlib
 import threading
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from celery_atomicity import clock, events, keys
-from celery_atomicity.connection import Script
+from celery_atomicity import clock, events
 from celery_atomicity.errors import AtomicityError, Unavailable
 from celery_atomicity.primitives.board import Board
-from celery_atomicity.primitives.membership import Assignment, Membership, Registration
+from celery_atomicity.primitives.membership import Assignment, Membership
+from celery_atomicity.primitives.registration import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery_atomicity.connection import Clients
-
-REGISTER = Script("register")
-
-# An interval's counter outlives the two intervals in which it is read.
-COUNTER_LIFE = 3
 
 
 @dataclass(frozen=True)
@@ -231,7 +225,7 @@ class Partition:
             return
         began = clock.monotonic()
         try:
-            answer = self._register()
+            answer = register(self._clients, self.group, self.interval)
         except Exception as error:  # noqa: BLE001 - only a listener ends the loop
             membership.failed(clock.monotonic())
             self._failed(error, clock.monotonic() - began)
@@ -256,33 +250,6 @@ class Partition:
             # It is reached, and so is not said to be away.
             events.registration_unclear.tell(group=self.group, reason=reason)
         self._unclear = unclear
-
-    def _register(self) -> Registration:
-        reply = self._clients.ask(
-            REGISTER,
-            [keys.slots_base(self.group)],
-            [round(self.interval * 1000), round(self.interval * 1000) * COUNTER_LIFE],
-        )
-        try:
-            number, place, previous, now = map(int, cast("list[int]", reply.value))
-            if place < 1 or previous < -1:
-                raise ValueError  # noqa: TRY301 - as what follows
-            return Registration(
-                interval=number,
-                index=place - 1,
-                previous=previous,
-                now=now / 1000,
-                sent=reply.sent,
-                received=reply.received,
-                run=reply.run,
-            )
-        except (TypeError, ValueError, OverflowError):
-            raise Unavailable(
-                f"The arbiter answered a registration in {self.group!r} with "
-                f"{reprlib.repr(reply.value)}; "
-                "is it a Redis or Valkey server, and does nothing else write the key "
-                f"{keys.slots_base(self.group)}?"
-            ) from None
 
     def _pause(self, membership: Membership) -> float:
         """Seconds until something is due: a registration, the begin or the end of what we own."""
