@@ -20,7 +20,7 @@ def site(request, servers):
 
 @pytest.fixture
 def theirs(request, site):
-    node = Redlock(installed(request.config.cache.mkdir("node")), [one.port for one in site])
+    node = Redlock(installed(request.config.cache.mkdir("node")), [one.url for one in site])
     yield node
     node.close()
 
@@ -72,7 +72,7 @@ def test_what_they_lengthen_stays_theirs(site, ours, theirs, group):
 def test_neither_counts_while_the_other_does(site, ours, theirs, group):
     # LOCK-01: an unprotected counter comes out right only if nobody ever overlaps.
     rounds = 60
-    client = redis.Redis(port=site[0].port)
+    client = redis.Redis.from_url(site[0].url)
     name, counter = keys.lock_key(group, "a"), "counter"
 
     def count():

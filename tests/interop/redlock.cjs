@@ -3,7 +3,7 @@ const readline = require("node:readline");
 const Redis = require("ioredis");
 const { Redlock } = require("@sesamecare-oss/redlock");
 
-const clients = process.argv.slice(2).map((port) => new Redis({ host: "127.0.0.1", port }));
+const clients = process.argv.slice(2).map((url) => new Redis(url));
 const redlock = new Redlock(clients, { retryCount: 0 });
 redlock.on("error", () => {});
 const locks = new Map();

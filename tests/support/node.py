@@ -43,11 +43,11 @@ def installed(cache):
 
 
 class Redlock:
-    """One process of node with the locks of @sesamecare-oss/redlock on the servers at *ports*."""
+    """One process of node with the locks of @sesamecare-oss/redlock on the servers at *urls*."""
 
-    def __init__(self, modules, ports):
+    def __init__(self, modules, urls):
         self._process = subprocess.Popen(
-            ["node", str(INTEROP / "redlock.cjs"), *map(str, ports)],
+            ["node", str(INTEROP / "redlock.cjs"), *urls],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
