@@ -16,9 +16,9 @@ from celery_atomicity.primitives.keeper import Keeper
 from celery_atomicity.primitives.limit import Limit
 from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.primitives.meter import Meter
-from celery_atomicity.primitives.partition import Partition
 from celery_atomicity.primitives.rate import Question
 from celery_atomicity.primitives.rates import Rates
+from celery_atomicity.primitives.registration import register
 from celery_atomicity.settings import Settings
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 4)
@@ -82,7 +82,7 @@ def test_whatever_it_is_an_answer_is_served_or_is_our_error(value):
     assert debts is None or len(debts) == 2
     served(Rates(ONE, "g").admit, [Question(Limit("a", 1.0, 1.0, 1.0), patience=20.0)])
     served(Rates(ONE, "g").hold_back_key, "a", 1.0)
-    served(Partition(ONE, "g", 5.0, 0.15)._register)
+    served(lambda: register(ONE, "g", 5.0))
     served(ledger.load, {Unit("a"): 1, Unit("b"): 2})
     served(ledger.claim, [CLAIM])
     served(ledger.settle, [Outcome(Begun(CLAIM, alone=True), 2)], 3)
@@ -114,7 +114,7 @@ def test_what_makes_no_sense_is_shown_in_short(value):
     for ask in (
         lambda: Meter(ONE, "g")(["a", "b"], [1, 2]),
         lambda: Rates(ONE, "g").admit([Question(Limit("a", 1.0, 1.0, 1.0))]),
-        lambda: Partition(ONE, "g", 5.0, 0.15)._register(),
+        lambda: register(ONE, "g", 5.0),
         lambda: Ledger(ONE, "g").load({Unit("a"): 1, Unit("b"): 2, Unit("c"): 3}),
     ):
         with pytest.raises(Unavailable, match=r"answered|serve"):
