@@ -6,6 +6,7 @@ VENV ?= .venv
 JOBS ?= 2
 
 BIN := $(VENV)/bin
+BENCH := build/bench
 
 # The newest that really runs and can make an environment: a shim of a version manager is found on
 # PATH and fails, and some distributions part venv from Python.
@@ -24,7 +25,7 @@ help:
 	@echo "make soak      the long runs"
 	@echo "make chaos     a fleet under faults, judged by what it wrote down (MINUTES=2 SEED=...)"
 	@echo "make matrix    a part of the tests on every Python, server and age of Celery that is here"
-	@echo "make bench     the measurements"
+	@echo "make bench     all measurements beside other packages, into docs/benchmarks.md (9 min)"
 	@echo "make clean     remove all that these have made"
 
 demo: $(VENV)/.demo
@@ -61,9 +62,9 @@ chaos: $(VENV)/.dev
 matrix: $(BIN)/python
 	@$(BIN)/python tests/matrix.py
 
-bench: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --editable . --group bench
-	$(BIN)/python -m benchmarks
+# In an environment of its own: what is compared with may ask for other versions than the tests do.
+bench: $(BENCH)/.made
+	@$(BENCH)/bin/python -m benchmarks --docs
 
 clean:
 	rm -rf $(VENV) .matrix build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -93,3 +94,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing celery-atomicity and what its tests need"
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@ $(VENV)/.demo
+
+$(BENCH)/.made: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Installing celery-atomicity and what it is compared with"
+	@$(BENCH)/bin/python -m pip install --quiet --editable . --group bench
+	@touch $@

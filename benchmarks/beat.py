@@ -1,9 +1,9 @@
 """
 What a tick costs, beside Celery's own scheduler.
 
-    python benchmarks/beat.py
+    python -m benchmarks.beat
 
-100 entries, all due in every round, and then none; 10,000 of which 250 are due; then one entry of
+10 to 10,000 entries, of which up to 250 are due in every round, and then none; then one entry of
 1,024 slots, all due, beside as many entries of Celery's own. Rounds of the schedulers alternate;
 both publish to the same Redis, where ours keeps its ledger too. What is compared is the processor
 time and the time that passed, of this one process, as ratios of medians. The clock is moved by
@@ -15,10 +15,7 @@ cost a message grows with their number, and 10,000 at once are minutes.
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import platform
 import statistics
 import time
 from datetime import datetime, timedelta, timezone
@@ -26,13 +23,16 @@ from datetime import datetime, timedelta, timezone
 from celery import Celery
 from celery.beat import Scheduler
 
+from benchmarks import report, targets
 from celery_atomicity import Atomicity
 from celery_atomicity.integration.beat import PartitionedScheduler, partitioned
 from celery_atomicity.integration.beat import scheduler as module
 from celery_atomicity.primitives.membership import Assignment
 from celery_atomicity.testing import Server
 
-ENTRIES, SLOTS, DUE, ROUNDS = 10_000, 1_024, 250, 7
+SIZES = (10, 100, 1_000, 10_000)
+ENTRIES, SLOTS, DUE = 10_000, 1_024, 250
+CELERY, OURS = "Celery", "celery-atomicity"
 EVERY = 60.0  # seconds; all rounds together are less than an hour, when ours looks anew at all
 
 
@@ -57,6 +57,8 @@ class Alone:
     def close(self): ...
 
     def feed(self): ...
+
+    def heed(self, *, stand_down): ...
 
     def changed(self):
         changed, self._changed = self._changed, False
@@ -113,7 +115,7 @@ class Ticking:
         assert sent == due, f"{type(self.scheduler).__name__} sent {sent} of {due}"
         return took
 
-    def idle(self, ticks=50):
+    def idle(self, ticks=20):
         """Ticks at which nothing is due."""
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(ticks):
@@ -121,50 +123,76 @@ class Ticking:
         return (time.process_time() - cpu) / ticks, (time.perf_counter() - wall) / ticks
 
 
-def main():
-    logging.disable(logging.WARNING)
+def measure(run):
     module.Replica = Alone
-    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, ", end="")
-    print(f"Python {platform.python_version()}; medians of {ROUNDS} rounds")
-    many = {
-        f"entry {n}": {"task": "work", "schedule": EVERY if n < DUE else 1000 * EVERY}
-        for n in range(ENTRIES)
+    most = DUE if not run.quick else 50
+    rounds = int(run.times(7, 2))
+    curves = {
+        f"{name}, {what}": []
+        for name in (CELERY, OURS)
+        for what in ("us a message", "us a tick without one")
     }
-    fan = {"sweep": {"task": "sweep", "schedule": EVERY}}
+    with Server() as server:
+        for size in SIZES:
+            schedule = entries(size, most)
+            section = run.section(f"Beat, {size:,} entries")
+            found = compare(section, server, (schedule, schedule), min(size, most), rounds)
+            for name, (due, idle) in found.items():
+                curves[f"{name}, us a message"].append((size, due))
+                curves[f"{name}, us a tick without one"].append((size, idle))
+        if not run.quick:
+            slots(run, server)
+    run.results.curves.append(report.Curve("Beat", "entries", "us of the beat's processor", curves))
+
+
+def slots(run, server):
     as_many = {
         f"slot {n}": {"task": "sweep", "schedule": EVERY, "args": (n,)} for n in range(SLOTS)
     }
-    few = dict(list(many.items())[:100])
-    with Server() as server:
-        compare("100 entries", 100, server, few, few)
-        compare(f"{ENTRIES} entries", DUE, server, many, many)
-        compare(f"{SLOTS} slots", SLOTS, server, as_many, fan)
+    fan = {"sweep": {"task": "sweep", "schedule": EVERY}}
+    section = run.section(f"Beat, {SLOTS:,} entries, here one of {SLOTS:,} slots")
+    compare(section, server, (as_many, fan), SLOTS, 3)
 
 
-def compare(what, due, server, theirs, ours):
-    celerys = Ticking(Scheduler, server, f"celery-{due}", theirs)
-    atomicitys = Ticking(PartitionedScheduler, server, f"atomicity-{due}", ours)
-    for each in (celerys, atomicitys):
-        print(f"{what}, {type(each.scheduler).__name__}: taken up in {each.took_up * 1000:.0f} ms")
-    times = {celerys: [], atomicitys: []}
-    idle = {celerys: [], atomicitys: []}
-    for _ in range(ROUNDS):
-        for each, rows in times.items():
-            rows.append(each.round(due))
-            idle[each].append(each.idle())
-    for name, found, scale in (("due", times, 1e6 / due), ("idle", idle, 1e6)):
-        unit = "us a message" if name == "due" else "us a tick"
+def entries(size, due):
+    """So many, of which up to *due* are due every minute."""
+    return {
+        f"entry {n}": {"task": "work", "schedule": EVERY if n < due else 1000 * EVERY}
+        for n in range(size)
+    }
+
+
+def compare(section, server, schedules, due, rounds):
+    """Add what messages and idle ticks cost; answer with the medians of both, of each scheduler."""
+    theirs, ours = schedules
+    group = f"{len(theirs)}-{due}"
+    made = {
+        CELERY: Ticking(Scheduler, server, f"celery-{group}", theirs),
+        OURS: Ticking(PartitionedScheduler, server, f"atomicity-{group}", ours),
+    }
+    for name, each in made.items():
+        section.notes.append(f"{name}: taken up in {each.took_up * 1000:.0f} ms")
+    times, idle = {name: [] for name in made}, {name: [] for name in made}
+    for _ in range(rounds):
+        for name, each in made.items():
+            times[name].append(each.round(due))
+            idle[name].append(each.idle())
+    medians = {name: [] for name in made}
+    for what, found, scale in (("a message", times, 1e6 / due), ("an idle tick", idle, 1e6)):
         for column, kind in enumerate(("processor", "clock")):
-            base, own = (
-                statistics.median(row[column] for row in found[each]) * scale
-                for each in (celerys, atomicitys)
-            )
-            print(
-                f"{what}, {name:4}, {kind:9}: Celery {base:8.1f}, here {own:8.1f} {unit}, "
-                f"{own / base:5.2f} times",
-                flush=True,
-            )
+            for name in made:
+                median = statistics.median(row[column] for row in found[name]) * scale
+                if kind == "processor":
+                    medians[name].append(median)
+                is_judged = name == OURS and kind == "processor" and len(ours) == ENTRIES
+                section.add(
+                    f"{name}, {what}, {kind}",
+                    median,
+                    basis=f"{CELERY}, {what}, {kind}",
+                    target=targets.BEAT if is_judged else None,
+                )
+    return medians
 
 
 if __name__ == "__main__":
-    main()
+    report.main(measure, __doc__)

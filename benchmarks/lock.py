@@ -1,206 +1,168 @@
 """
-What a lock costs, beside bare round trips and beside other locks; and handing one over.
+What a lock costs, beside bare round trips and other packages' locks; on several addresses too.
 
-    python benchmarks/lock.py             # needs the dependency group ``bench``
-    python benchmarks/lock.py --pin       # client and server on one core: only work is counted
+    python -m benchmarks.lock              # peers: pip install --group bench
 
 A bare round trip is a raw socket that sends an EVALSHA of a trivial script and reads the answer;
 two are the least that taking and letting go can cost. All cases take turns, so that whatever else
-the machine does meets each of them; what counts is the ratio of the medians. pottery takes part
-where it is installed; it asks for an older redis-py than this package's tests run on.
+the machine does meets each of them; what counts is the ratio of the medians.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-import socket
-import statistics
-import threading
+import itertools
 import time
-from importlib.metadata import PackageNotFoundError, version
 
-from redis import Redis
-
-from celery_atomicity import Atom
-from celery_atomicity.connection.resp import pack
-from celery_atomicity.settings import Settings
+from benchmarks import contenders, report, targets
+from benchmarks.contenders import OURS, both
+from benchmarks.wire import APART, TOGETHER, Bare, pin, unpin
 from celery_atomicity.testing import Server
 
-ROUNDS, CALLS = 15, 100
-HANDOVERS = 200
+BARE = "two bare round trips"
+SCRIPTS = "the raw lock scripts"
+CALLS = 20
+# Longer than it takes to find out that an address does not answer; seconds.
+NOTICED = 2.5
 
 
-def raw(server):
-    """Two bare round trips."""
-    wire = socket.create_connection(("127.0.0.1", server.port))
-    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    command = pack(["EVALSHA", server.cli("SCRIPT", "LOAD", "return 1"), 1, "k"])
+def measure(run):
+    for how in (APART, TOGETHER):
+        with Server() as server:
+            if not pin(how, server) and how == TOGETHER:
+                continue
+            try:
+                one_address(run, server, how)
+            finally:
+                unpin()
+    with Servers(8) as servers:
+        pin(APART, *servers)
+        try:
+            several_addresses(run, servers)
+            minority(run, servers)
+            first_second(run, servers)
+        finally:
+            unpin()
 
-    def twice():
-        for _ in range(2):
-            wire.sendall(command)
-            wire.recv(100)
 
-    return twice
+class Servers(list):
+    """So many servers."""
+
+    def __init__(self, count):
+        super().__init__(Server() for _ in range(count))
+
+    def __enter__(self):
+        for server in self:
+            server.start()
+        return self
+
+    def __exit__(self, *_):
+        for server in self:
+            server.close()
 
 
-def ours(*servers, group="bench"):
-    settings = Settings.read(
-        {"atomicity_redis": [one.url for one in servers], "atomicity_restart_grace": 0}, {}
-    )
-    atom = Atom(group, settings=settings)
+def twice(bare):
+    def both_ways():
+        bare()
+        bare()
+
+    return both_ways
+
+
+def on(*servers, group):
+    """Take and let go of ours, on *servers*."""
+    atom = contenders.atom_on(*servers, group=group)
 
     def once():
         with atom.lock("k"):
             pass
 
-    return once, atom
+    return once
 
 
-def peers(server):
-    """Other packages' locks, those that are installed."""
-    client = Redis(port=server.port)
-
-    def redis_py():
-        with client.lock("redis-py", timeout=10):
-            pass
-
-    found = {"redis-py Lock": redis_py}
-    try:
-        import redis_lock
-
-        def python_redis_lock():
-            with redis_lock.Lock(client, "python-redis-lock", expire=10):
-                pass
-
-        found["python-redis-lock"] = python_redis_lock
-    except ImportError:
-        print("python-redis-lock is not installed and left out")
-    try:
-        from pottery import Redlock
-
-        def pottery():
-            with Redlock(key="pottery", masters={client}, auto_release_time=10):
-                pass
-
-        found["pottery Redlock"] = pottery
-    except ImportError:
-        print("pottery is not installed and left out")
-    return found
+def one_address(run, server, how):
+    section = run.section(f"Take and let go, one address, {how}")
+    cases = {
+        BARE: twice(Bare(server)),
+        SCRIPTS: contenders.raw_scripts(server),
+        OURS: on(server, group="bench"),
+    }
+    cases |= {
+        name: both(make([server], name)) for name, make in contenders.present(section).items()
+    }
+    samples = report.turns(cases, int(run.times(75, 10)), CALLS)
+    section.add_samples(samples, basis=BARE, targets={OURS: targets.LOCK})
+    medians = {row.case: row.median for row in section.rows}
+    section.add(f"{OURS}, over the raw scripts", medians[OURS], basis=SCRIPTS)
+    peers = [name for name in contenders.PEERS if name in medians]
+    if peers:
+        fastest = min(peers, key=medians.__getitem__)
+        section.add(
+            f"{OURS}, over the fastest peer", medians[OURS], basis=fastest, target=targets.FASTEST
+        )
 
 
-def measure(cases, rounds=ROUNDS, calls=CALLS):
-    """The median and the 99th percentile of each case, in microseconds."""
-    times = {name: [] for name in cases}
+def several_addresses(run, servers):
+    section = run.section("Take and let go, more addresses")
+    cases = {f"{n} address{'es'[: n - 1]}": on(*servers[:n], group=f"of-{n}") for n in (1, 3, 5)}
+    pottery = contenders.present(section).get("pottery Redlock")
+    if pottery:
+        cases["pottery Redlock, 3 addresses"] = both(pottery(servers[:3], "pottery"))
+    samples = report.turns(cases, int(run.times(50, 8)), CALLS)
+    wanted = dict.fromkeys(("3 addresses", "5 addresses"), targets.ADDRESSES)
+    section.add_samples(samples, basis="1 address", targets=wanted)
+
+
+def minority(run, servers):
+    """Addresses that are down or hang, after that was noticed."""
+    section = run.section("Take and let go, a minority does not answer")
+    a, b, c, d, e, frozen, frozen_too, stopped = servers
+    cases = {
+        "3 addresses": on(a, b, c, group="three"),
+        "3 addresses, 1 hanging": on(a, b, frozen, group="three-hanging"),
+        "3 addresses, 1 stopped": on(a, b, stopped, group="three-stopped"),
+        "5 addresses": on(a, b, c, d, e, group="five"),
+        "5 addresses, 2 hanging": on(a, b, c, frozen, frozen_too, group="five-hanging"),
+    }
     for case in cases.values():
         case()
-    for _ in range(rounds):
-        for name, case in cases.items():
-            for _ in range(calls):
-                before = time.perf_counter()
-                case()
-                times[name].append((time.perf_counter() - before) * 1e6)
-    return {
-        name: (statistics.median(found), sorted(found)[int(len(found) * 0.99)])
-        for name, found in times.items()
-    }
-
-
-def show(found):
-    base = next(iter(found.values()))[0]
-    for name, (median, late) in found.items():
-        print(f"  {name:36} {median:8.0f} us  p99 {late:8.0f} us   {median / base:5.2f}")
-
-
-def handovers(server):
-    """Microseconds from letting go to being held by the next: ours, and a raw BLPOP token."""
-    _, holder = ours(server)
-    # Connections of its own, as another process has.
-    settings = Settings.read(
-        {
-            "atomicity_redis": server.url,
-            "atomicity_restart_grace": 0,
-            "atomicity_timeout": 0.9,
-        },
-        {},
+    frozen.freeze()
+    frozen_too.freeze()
+    stopped.stop()
+    until = time.monotonic() + NOTICED
+    while time.monotonic() < until:
+        for case in cases.values():
+            case()
+    samples = report.turns(cases, int(run.times(50, 8)), CALLS)
+    frozen.thaw()
+    frozen_too.thaw()
+    section.add_samples(
+        samples,
+        basis=lambda case: case.split(",")[0],
+        targets={name: targets.MINORITY for name in cases if "," in name},
     )
-    next_one = Atom("bench", settings=settings)
-    client = Redis(port=server.port)
-    return {
-        "a token that BLPOP waits for": statistics.median(
-            _handover(
-                lambda: lambda: client.rpush("token", "x"),
-                lambda: Redis(port=server.port).blpop("token", timeout=5),
-            )
-        ),
-        "our lock": statistics.median(
-            _handover(
-                lambda: holder.lock("h").acquire().release,
-                lambda: next_one.lock("h", wait=5).acquire(),
-                lambda lease: lease.release(),
-            )
-        ),
-    }
 
 
-def _handover(take, wait, after=lambda _it: None):
-    times = []
-    for _ in range(HANDOVERS):
-        let_go, got = take(), []
-
-        def waiter(got=got):
-            it = wait()
-            got.append(time.perf_counter())
-            after(it)
-
-        thread = threading.Thread(target=waiter)
-        thread.start()
-        time.sleep(0.01)
-        before = time.perf_counter()
-        let_go()
-        thread.join()
-        times.append((got[0] - before) * 1e6)
-    return times
-
-
-def versions():
-    found = []
-    for name in ("redis", "hiredis", "pottery", "python-redis-lock"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"{name} -")
-    return ", ".join(found)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--pin", action="store_true", help="client and servers on one core")
-    options = parser.parse_args()
-    if options.pin:
-        os.sched_setaffinity(0, {0})
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {versions()}")
-    with Server() as one, Server() as two, Server() as three:
-        print(f"redis {Redis(port=one.port).info('server')['redis_version']}")
-        alone, _ = ours(one)
-        print("\nTake and let go, uncontended; the last column is the share of two round trips:")
-        show(measure({"two bare round trips": raw(one), "ours, 1 address": alone, **peers(one)}))
-        majority, _ = ours(one, two, three)
-        print("\nOn three addresses; the last column is the share of one address:")
-        show(measure({"1 address": alone, "3 addresses": majority}))
-        two.freeze()
-        time.sleep(1.5)
-        print("\nWith one of three frozen:")
-        show(measure({"1 address": alone, "3 addresses, 1 frozen": majority}))
-        two.thaw()
-        print("\nLet go to held by the next in line:")
-        found = handovers(one)
-        base = next(iter(found.values()))
-        for name, median in found.items():
-            print(f"  {name:36} {median:8.0f} us  {median / base:5.2f}")
+def first_second(run, servers):
+    """One of three hangs, and nobody has noticed yet."""
+    section = run.section("Take and let go, in the second after one of three begins to hang")
+    well, hanging = "3 addresses", "3 addresses, 1 hanging"
+    a, b, c, frozen = servers[1:5]
+    samples = {well: [], hanging: []}
+    for number in range(int(run.times(4, 1))):
+        cases = {
+            well: on(a, b, c, group=f"well-{number}"),
+            hanging: on(a, b, frozen, group=f"hanging-{number}"),
+        }
+        for case, _ in itertools.product(cases.values(), range(20)):
+            case()
+        frozen.freeze()
+        until = time.monotonic() + 0.9
+        while time.monotonic() < until:
+            for name, found in report.turns(cases, 1, CALLS, warm=0).items():
+                samples[name] += found
+        frozen.thaw()
+    section.add_samples(samples, basis=well, targets={hanging: targets.MINORITY})
 
 
 if __name__ == "__main__":
-    main()
+    report.main(measure, __doc__)

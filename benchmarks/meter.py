@@ -1,8 +1,7 @@
 """
 What a meter check and a rate check cost, beside their bare scripts and beside other limiters.
 
-    python benchmarks/meter.py            # needs the dependency group ``bench``
-    python benchmarks/meter.py --pin      # client and server on one core: only work is counted
+    python -m benchmarks.meter             # peers: pip install --group bench
 
 The bare script is the same EVALSHA, packed once, over a raw socket that reads until the answer is
 there. All cases take turns, call by call, so that whatever else the machine does meets each of
@@ -12,156 +11,134 @@ that it spent on them.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import os
-import platform
-import socket
 import statistics
-import time
-from contextlib import suppress
-from importlib.metadata import version
 
 from redis import Redis
 
+from benchmarks import report, targets
+from benchmarks.wire import APART, TOGETHER, Bare, Fixed, pin, unpin
 from celery_atomicity import Atom
 from celery_atomicity.connection import Script
-from celery_atomicity.connection.resp import pack
 from celery_atomicity.primitives.limit import Limit
 from celery_atomicity.primitives.rate import SLEEP, Question
 from celery_atomicity.testing import Server
 
-ROUNDS = 4_000
-BATCHES = {100: 300, 2_000: 60}
 PER_SECOND = 1e9  # whoever asks finds room
+BATCHES = (1, 10, 100, 1_000, 2_000, 10_000)
+
+METER, RATE = "meter: the bare script", "rate: the bare script"
+OURS = "celery-atomicity: meter"
 
 
-class Raw:
-    """A script over a bare socket: the least that any client can do."""
+def measure(run):
+    os.environ["ATOMICITY_RESTART_GRACE"] = "0"  # nothing here is a lease
+    for how in (APART, TOGETHER):
+        with Server() as server:
+            if not pin(how, server) and how == TOGETHER:
+                continue
+            try:
+                single(run, server, how)
+                if how == APART:
+                    batches(run, server)
+            finally:
+                unpin()
 
-    def __init__(self, server, script, keys, arguments):
-        self.socket = socket.create_connection(("127.0.0.1", server.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        script = Script(script)
-        self.command = script.command(keys, arguments).data
-        self.socket.sendall(pack(("SCRIPT", "LOAD", script.source)))
-        self.socket.recv(65536)
-        self.socket.sendall(self.command)
-        time.sleep(0.2)
-        # The answers of later calls are as long, or nearly.
-        self.tail = self.socket.recv(1 << 20).count(b"\r\n")
 
-    def __call__(self):
-        self.socket.sendall(self.command)
-        lines = 0
-        while lines < self.tail:
-            lines += self.socket.recv(1 << 20).count(b"\r\n")
+def single(run, server, how):
+    section = run.section(f"Meter and rate, one key, {how}")
+    atom = Atom("bench", redis=server.url)
+    question = [Question(Limit("bench", PER_SECOND, PER_SECOND))]
+    cases = {
+        METER: Fixed(server, Script("meter"), ["raw:meter"], ["1"]),
+        "a bare round trip": Bare(server),
+        OURS: lambda: atom.meter(["bench"], [1]),
+        RATE: Fixed(server, Script("rate"), ["raw:rate"], rate_arguments()),
+        "celery-atomicity: rate": lambda: atom.rates.admit(question),
+        **peers(server, section),
+    }
+    samples = report.turns(cases, int(run.times(3_000, 300)), warm=50)
+    section.add_samples(
+        samples,
+        basis=lambda case: RATE if case in (RATE, "celery-atomicity: rate") else METER,
+        targets={OURS: targets.METER},
+    )
 
 
 def rate_arguments():
     return ["0", SLEEP, PER_SECOND / 1000, PER_SECOND, 1, "", 20, 900_000, ""]
 
 
-def single(server, atom):
-    question = [Question(Limit("bench", PER_SECOND, PER_SECOND))]
-    cases = {
-        "meter: bare script": Raw(server, "meter", ["raw:meter"], ["1"]),
-        "meter: atom.meter": lambda: atom.meter(["bench"], [1]),
-        "rate: bare script": Raw(server, "rate", ["raw:rate"], rate_arguments()),
-        "rate: rates.admit": lambda: atom.rates.admit(question),
-    }
-    with suppress(ImportError):
+def peers(server, section):
+    cases = {}
+    try:
         from limits import parse, storage, strategies
 
         item, store = parse("1000000000/second"), storage.RedisStorage(server.url)
         for kind in ("FixedWindow", "SlidingWindowCounter"):
             limiter = getattr(strategies, f"{kind}RateLimiter")(store)
             cases[f"limits: {kind}"] = lambda limiter=limiter: limiter.hit(item, "bench")
-    with suppress(ImportError):
+    except ImportError:
+        section.notes.append("limits is not installed and left out")
+    try:
         from pyrate_limiter import Limiter, Rate, RedisBucket
 
         # It keeps every hit in a sorted set: one that is full would be another measurement.
         bucket = RedisBucket.init([Rate(1_000_000, 100)], Redis.from_url(server.url), "pyrate")
         limiter = Limiter(bucket)
         cases["pyrate-limiter: RedisBucket"] = lambda: limiter.try_acquire("bench", blocking=False)
+    except ImportError:
+        section.notes.append("pyrate-limiter is not installed and left out")
     return cases
 
 
-def batches(server, atom, count):
-    keys = [f"key:{n}" for n in range(count)]
-    raw = Raw(server, "meter", [f"raw:{key}" for key in keys], ["1"] * count)
-    return {"bare script": raw, "atom.meter": lambda: atom.meter(keys, [1] * count)}
+def batches(run, server):
+    """Many keys a call, held against the bare script and what the server itself has spent."""
+    atom = Atom("bench", redis=server.url)
+    curve = {"celery-atomicity": [], "the bare script": [], "the server's own time": []}
+    for count in BATCHES:
+        run.progress(f"Meter, {count} keys a call")
+        keys, deltas = [f"key:{n}" for n in range(count)], [1] * count
+        call = lambda keys=keys, deltas=deltas: atom.meter(keys, deltas)  # noqa: E731
+        raw = Fixed(server, Script("meter"), [f"raw:{key}" for key in keys], ["1"] * count)
+        rounds = int(
+            max(run.times(30, 5), min(run.times(400, 60), run.times(60_000, 6_000) / count))
+        )
+        cases = {"the bare script": raw, "celery-atomicity": call}
+        samples = report.turns(cases, rounds, warm=3)
+        own = spent(server, call, 20)
+        for name, found in samples.items():
+            curve[name].append((count, statistics.median(found) / count))
+        curve["the server's own time"].append((count, own / count))
+        if count == 2_000:
+            section = run.results.section(f"Meter, {count:,} keys a call")
+            section.add("the server's own time", own)
+            for name, found in samples.items():
+                section.add(
+                    name,
+                    statistics.median(found),
+                    p99=report.late(found),
+                    basis="the server's own time",
+                    target=targets.BATCH if name == "celery-atomicity" else None,
+                )
+    run.results.curves.append(
+        report.Curve("A meter call of many keys", "keys a call", "us a key", curve)
+    )
 
 
-def measure(cases, rounds):
-    times = {name: [] for name in cases}
-    for case in cases.values():
-        for _ in range(50):
-            case()
-    gc.collect()
-    gc.disable()
-    for _ in range(rounds):
-        for name, case in cases.items():
-            began = time.perf_counter_ns()
-            case()
-            times[name].append(time.perf_counter_ns() - began)
-    gc.enable()
-    return {name: statistics.median(each) / 1000 for name, each in times.items()}
+def spent(server, call, times):
+    """Microseconds that the server says it spends in the scripts of one *call*."""
+    before = _spent(server)
+    for _ in range(times):
+        call()
+    return (_spent(server) - before) / times
 
 
-def spent(server):
-    """Microseconds that the server has spent in scripts, and how many it has run."""
+def _spent(server):
     lines = server.cli("INFO", "commandstats").splitlines()
     [stats] = [line for line in lines if line.startswith("cmdstat_evalsha:")]
-    fields = dict(part.split("=") for part in stats.split(":")[1].split(","))
-    return int(fields["usec"]), int(fields["calls"])
-
-
-def show(medians, basis):
-    for name, median in medians.items():
-        ratio = median / medians[basis(name)]
-        print(f"  {name:30} {median:9.1f} us  {ratio:5.2f}")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--pin", action="store_true", help="everything on one core")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
-    if options.pin:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    os.environ["ATOMICITY_RESTART_GRACE"] = "0"  # nothing here is a lease
-    with Server() as server:
-        print_machine(server)
-        atom = Atom("bench", redis=server.url)
-        print("one key")
-        show(
-            measure(single(server, atom), options.rounds),
-            lambda name: "rate: bare script" if name.startswith("rate") else "meter: bare script",
-        )
-        for count, rounds in BATCHES.items():
-            medians = measure(batches(server, atom, count), rounds)
-            before = spent(server)
-            keys = [f"key:{n}" for n in range(count)]
-            for _ in range(20):
-                atom.meter(keys, [1] * count)
-            after = spent(server)
-            medians["of which the server's script"] = (after[0] - before[0]) / 20
-            print(f"{count} keys, {count / medians['atom.meter'] * 1e6:,.0f} keys a second")
-            show(medians, lambda _: "bare script")
-
-
-def print_machine(server):
-    known = server.cli("INFO", "server")
-    [release] = [line for line in known.splitlines() if line.startswith("redis_version")]
-    load = os.getloadavg()[0]
-    print(f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f}, Python", end=" ")
-    print(platform.python_version(), release.strip().replace(":", " "), end="")
-    for name in ("celery", "redis", "hiredis", "limits", "pyrate-limiter"):
-        with suppress(ImportError):
-            print(f", {name} {version(name)}", end="")
-    print()
+    return int(dict(part.split("=") for part in stats.split(":")[1].split(","))["usec"])
 
 
 if __name__ == "__main__":
-    main()
+    report.main(measure, __doc__)

@@ -1,0 +1,64 @@
+"""What the design wants to see, and what is known about those that are hard to reach."""
+
+from benchmarks.report import Target
+
+SCRIPTS = (
+    "Two trivial round trips are less than what any lock needs: the server runs two scripts that "
+    "read, compare, write and count fences. The row of the raw lock scripts shows that share; the "
+    "rest is the Python above the socket: an id, the deadline, the keeper that renews."
+)
+PYTHON = (
+    "What is above the raw script is Python: checking the call, packing it, reading the answer."
+)
+
+SLOTS = Target(3.0)
+OWNS = Target(1.0, of="median")
+LOCK = Target(1.25, why=SCRIPTS)
+FASTEST = Target(
+    1.0,
+    why="A lock that renews itself, has a fence and is told of its loss costs more than one that "
+    "does not.",
+)
+ADDRESSES = Target(
+    1.5,
+    why="Every address is sent to and read from by one thread; servers that share one core also "
+    "answer one after the other, which separate hosts do not.",
+)
+MINORITY = Target(
+    1.2,
+    of="both",
+    why="A late answer of a server that is back, or the thread that looks whether it is, takes the "
+    "processor from a call now and then.",
+)
+HANDOVER = Target(
+    1.5,
+    why="The next in line is rung by a push and then asks for the key: one round trip more than a "
+    "token that is handed over, but one that cannot be lost with its receiver.",
+)
+TURNS = Target(
+    0.9,
+    at_least=True,
+    why="The next in line is rung and then asks, one round trip more than a grant that is handed "
+    "over and lost with whoever died, and on few cores eight processes wait for a processor too.",
+)
+FAIRNESS = Target(1.1, of="median")
+LONGEST = Target(
+    3.0,
+    why="On fewer cores than processes a waiter that was rung waits for a processor too; the raw "
+    "grant beside it shows how much of it is the machine's.",
+)
+WAITING = Target(1.0, of="median")
+METER = Target(1.15, why=PYTHON)
+BATCH = Target(
+    1.5,
+    why="Of two thousand keys the client packs each and the server parses each before the script "
+    "runs; the raw script's row has that parsing too.",
+)
+TASK = Target(
+    0.85,
+    at_least=True,
+    why="A task that does nothing takes well under a millisecond; two round trips and their Python "
+    "are a fifth of it. The raw lock in the body shows what any lock costs there.",
+)
+KEY = Target(2.0, of="median")
+BEAT = Target(1.3)
