@@ -1,12 +1,22 @@
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import psutil
 import pytest
 import redis
 
-from celery_atomicity.testing import Server, ServerError, find_server, wait_until
+from celery_atomicity.testing import (
+    Server,
+    ServerError,
+    dies_with_us,
+    find_server,
+    free_port,
+    wait_until,
+)
 
 pytest_plugins = ["celery_atomicity.testing"]
 
@@ -299,3 +309,20 @@ def test_proxy_follows_a_server_that_restarts(server, proxy, client):
 def test_groups_are_unique(group, request):
     assert group.startswith("test_groups_are_unique-")
     assert len(group) <= 70
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_by_hand_runs_until_it_is_ended_and_takes_no_port_of_another(end):
+    port = str(free_port())
+    command = [sys.executable, "-m", "celery_atomicity.testing", "--port", port]
+    with subprocess.Popen(
+        [*dies_with_us(), *command], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert f" at redis://127.0.0.1:{port}/0, " in running.stdout.readline()
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        running.send_signal(end)
+
+    assert (second.returncode, running.returncode) == (1, 0)
+    assert f"port {port} is taken" in second.stderr
+    with pytest.raises(OSError, match=r".*"):
+        socket.create_connection(("127.0.0.1", int(port)), timeout=1)
