@@ -13,15 +13,16 @@ BENCH := build/bench
 PYTHONS := python3.13 python3.12 python3.11 python3.10 python3 python
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))
 
-.PHONY: help demo test check lint types examples soak chaos matrix bench clean
+.PHONY: help demo test check lint types examples docs soak chaos matrix bench clean
 
 help:
 	@echo "make demo      a fleet of workers on this machine, one of them killed, checked (90 s)"
 	@echo "make test      all tests; the last lines say what was skipped for want of what"
-	@echo "make check     lint, types, test and examples: what has to pass before a change"
+	@echo "make check     lint, types, docs, test and examples: what has to pass before a change"
 	@echo "make lint      ruff, rules and format"
 	@echo "make types     mypy, strict"
 	@echo "make examples  the demo, in a short form"
+	@echo "make docs      the pages of docs/ as a site, in site/; fails on a link that leads nowhere"
 	@echo "make soak      the long runs"
 	@echo "make chaos     a fleet under faults, judged by what it wrote down (MINUTES=2 SEED=...)"
 	@echo "make matrix    a part of the tests on every Python, server and age of Celery that is here"
@@ -34,7 +35,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-check: lint types test examples
+check: lint types docs test examples
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,6 +46,10 @@ types: $(VENV)/.dev
 
 examples: $(VENV)/.demo
 	@$(BIN)/python examples/fleet.py --short
+
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html"
 
 soak: $(VENV)/.dev
 	$(BIN)/python tests/simulation/soak.py --histories 1000000
@@ -67,7 +72,7 @@ bench: $(BENCH)/.made
 	@$(BENCH)/bin/python -m benchmarks --docs
 
 clean:
-	rm -rf $(VENV) .matrix build dist *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .matrix build dist site *.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -100,4 +105,10 @@ $(BENCH)/.made: pyproject.toml | $(BIN)/python
 	@$(BENCH)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@echo "Installing celery-atomicity and what it is compared with"
 	@$(BENCH)/bin/python -m pip install --quiet --editable . --group bench
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Installing what the site is built with"
+	@$(BIN)/python -m pip install --quiet --group docs
 	@touch $@

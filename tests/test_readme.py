@@ -1,26 +1,21 @@
-"""What the README shows is true: its app runs as it is typed, and its Python does what it says."""
+"""The README's app runs as it is typed, in a worker; tests/test_docs.py has all else of it."""
 
 import importlib
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from celery import _state
+from support.pages import LOCALHOST, blocks_of
 
-import celery_atomicity
-from celery_atomicity import Assignment, Atomicity
-from celery_atomicity.settings import Settings
+from celery_atomicity import Atomicity
 from celery_atomicity.testing import dies_with_us, wait_until
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-SHOP, *REST = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-
-# What the README writes for an arbiter, and stands for one that runs.
-LOCALHOST = "redis://localhost:6379/0"
+SHOP = blocks_of("README.md", "python")[0].text
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -114,38 +109,3 @@ def test_the_first_block_runs_as_it_is_typed(shop, worker, module):
     ):
         assert said in shown
     assert worker.poll() is None
-
-
-@pytest.mark.parametrize("number", range(len(REST)))
-def test_each_further_block_runs(module, server, number, capsys):
-    atom = Atomicity.of(module.app).atom()
-    with atom:
-        wait_until(lambda: atom.assignment == Assignment(0, 1), 10, "we own every slot")
-        block = REST[number].replace(LOCALHOST, server.url)
-        scope = {"current_atom": celery_atomicity.current_atom}
-        exec(compile(block, f"README, block {number}", "exec"), scope)
-
-    if "debt" in scope:
-        assert scope["debt"] == pytest.approx(1000, abs=1)
-    if "lease" in scope:
-        assert capsys.readouterr().out.strip().isdecimal()
-
-
-def test_every_setting_is_explained():
-    told = set(re.findall(r"^\| `atomicity_(\w+)` ", README, re.MULTILINE))
-
-    assert told == set(Settings.NAMES)
-
-
-def test_every_file_that_it_points_to_is_there():
-    pointed = re.findall(r"\]\((?!https?:)([^)#]+)", README)
-
-    assert pointed
-    assert [path for path in pointed if not (ROOT / path).exists()] == []
-
-
-def test_every_make_target_that_it_names_is_there():
-    targets = set(re.findall(r"`make (\w+)`", README))
-
-    assert {"demo", "test", "check"} <= targets
-    assert targets <= set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

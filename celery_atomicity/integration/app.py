@@ -179,8 +179,17 @@ class _Proxy(Proxy):
             return Proxy
 
 
-#: The atom of the current app's own group.
 current_atom: Atom = cast("Atom", _Proxy(_current_atom))
+"""
+The atom of the current app's own group.
 
-#: The innermost lease that the running task or ``with`` block holds; an error outside one.
+A proxy: every use looks for the current app anew, and raises *NotConfigured* where that has no
+`Atomicity`.
+"""
+
 current_lease: Lease = cast("Lease", _Proxy(_current_lease))
+"""
+The innermost lease that the running task or ``with`` block holds.
+
+A proxy: every use outside of one raises *AtomicityError*.
+"""

@@ -25,7 +25,7 @@ from celery_atomicity.testing import wait_until
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 NEEDED, LOOKING = (
     " ".join(block.split())
-    for block in re.findall(r"(?s)```\n(ACL SETUSER .*?)```", PAGE.read_text())
+    for block in re.findall(r"(?s)```\w*\n(ACL SETUSER .*?)```", PAGE.read_text())
 )
 PASSWORD = "p@ss/word"
 

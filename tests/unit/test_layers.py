@@ -1,4 +1,5 @@
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,21 @@ def test_only_the_settings_read_the_environment(path):
     if named(path) != "celery_atomicity.settings":
         assert "os.environ" not in text
         assert "os.getenv" not in text
+
+
+def test_the_picture_shows_every_module_in_its_layer():
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    picture = page.split("```text\n")[1].split("```")[0].partition("\n scripts/")[0]
+    *_, base = shown = [set(re.findall(r"\w+", part)) for part in re.split(r"\n ─+\n", picture)]
+    assert len(shown) == len(LAYERS)
+    assert base >= BASE
+
+    for path in MODULES:
+        name = named(path)
+        parts = name.split(".")[1:]
+        # Of a folder within a layer its name is enough.
+        if layer(name) is not None and len(parts) <= 2 and path.parent.name != "scripts":
+            row = shown[-1 - layer(name)]
+            assert {parts[-1], parts[0]} & row, f"{name} is not shown in its layer"
+            if parts[0] in ("connection", "primitives", "integration"):
+                assert parts[-1] in row, f"{name} is not shown in its layer"
