@@ -38,7 +38,7 @@ class Event:
         text: The line.
     """
 
-    __slots__ = ("area", "facts", "level", "listeners", "name", "text")
+    __slots__ = ("_logger", "area", "facts", "level", "listeners", "name", "text")
 
     def __init__(self, area: str, facts: str, level: int | None = None, text: str = "") -> None:
         self.name = ""
@@ -47,6 +47,9 @@ class Event:
         self.level = level
         self.text = text
         self.listeners: tuple[Callable[..., object], ...] = ()
+        # Looked up here, once: that takes a lock of the whole process, which a time limit that
+        # strikes just then leaves locked for good.
+        self._logger = logging.getLogger(f"{ROOT}.{area}")
 
     def hear(self, listener: Callable[..., object]) -> Callable[[], None]:
         """Call *listener* with the facts, by name, from now on; what is returned ends that."""
@@ -69,11 +72,10 @@ class Event:
                 listener_raised.tell(what=self.name, error=error)
 
     def _log(self, level: int, facts: dict[str, Any]) -> None:
-        logger = logging.getLogger(f"{ROOT}.{self.area}")
-        if logger.isEnabledFor(level):
+        if self._logger.isEnabledFor(level):
             error = facts.pop("error", None)
             shown = {name: _shown(value) for name, value in facts.items()}
-            logger.log(
+            self._logger.log(
                 level,
                 self.text,
                 *([shown] if shown else ()),

@@ -193,12 +193,13 @@ class Keeper:
         return True
 
     def _tell(self, one: Holding) -> None:
-        self._say_lost(one)
+        # In threads of their own: these may take their time, or end the thread, and a log may be
+        # locked for good (by a time limit that struck in the middle of it); the others are renewed.
         if one.terms.on_lost is not None:
-            # In a thread of its own: it may take its time, or end the thread.
             threading.Thread(
                 target=_call, args=(one.terms.on_lost, Lease(self, one)), daemon=True
             ).start()
+        threading.Thread(target=self._say_lost, args=(one,), daemon=True).start()
 
     @staticmethod
     def _say_lost(one: Holding) -> None:

@@ -385,6 +385,23 @@ class TestOnLost:
         assert str(seen[0]) == str(caught.value)
         assert seen[0].fence == caught.value.fence
 
+    def test_interrupt_while_the_log_is_locked(self, task, loses):  # LOCK-06, LOCK-07
+        """A time limit that strikes in the middle of logging leaves it locked for good."""
+        seen = []
+
+        def run(x):
+            try:
+                loses(x, 30)
+            except LeaseLost as error:
+                seen.append(error)
+                raise
+
+        mine = task(function=run, scope="s", ttl=2, on_lost="interrupt")
+
+        with logging._lock, pytest.raises(LeaseLost):
+            mine("a")
+        assert len(seen) == 1
+
     def test_interrupt_of_what_is_lost_before_it_begins(self, task, monkeypatch):  # LOCK-07
         ran = []
 
