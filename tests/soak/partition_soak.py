@@ -34,6 +34,9 @@ INTERVAL = 0.5
 # A departure or arrival is settled within five intervals; the sixth is for the machine's noise.
 SETTLED = 6 * INTERVAL
 
+# Seconds after which a group that has no owner for some slot is not just slow.
+PATIENCE = 30.0
+
 REPLICA = """
 import os, sys, time
 from celery_atomicity import Atom
@@ -88,7 +91,8 @@ class Replica:
     def spans(self):
         """What it owned: (from, to, i, n)."""
         since, seen, shown = None, None, None
-        for line in self.log.read_text().splitlines():
+        text = self.log.read_text() if self.log.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():  # it may be in the middle of one
             words = line.split(maxsplit=2)
             if words[0] == "now":
                 since = seen = float(words[1])
@@ -116,6 +120,16 @@ def settled_after(spans, moment):
     """Seconds from *moment* until all slots have owners; None if they never have."""
     candidates = sorted({moment, *(first for first, *_ in spans if first > moment)})
     return next((one - moment for one in candidates if complete(spans, one) == 128), None)
+
+
+def settle(spans):
+    """Wait until all slots have owners, but not for ever; a moment at which they had."""
+    ends = time.monotonic() + PATIENCE
+    while True:
+        moment = time.clock_gettime(time.CLOCK_BOOTTIME) - 0.05
+        if complete(spans(), moment) == 128 or time.monotonic() > ends:
+            return moment
+        time.sleep(0.05)
 
 
 class Faults:
@@ -187,6 +201,10 @@ def run(seconds, seed, tell=lambda _line: None):
             everyone.append(one)
             replicas.append(one)
 
+        def spans():
+            logs = enumerate(everyone)
+            return [Span(*span, number) for number, one in logs for span in one.spans()]
+
         for _ in range(PROCESSES):
             spawn()
         faults = Faults(server, replicas, spawn, chance)
@@ -194,7 +212,7 @@ def run(seconds, seed, tell=lambda _line: None):
         try:
             time.sleep(2 + SETTLED)
             while time.monotonic() - began < seconds:
-                moments.append(time.clock_gettime(time.CLOCK_BOOTTIME))
+                moments.append(settle(spans))
                 # Whoever is killed next has written down what it owned until 20 ms before.
                 time.sleep(0.05)
                 faults.one()
@@ -202,21 +220,21 @@ def run(seconds, seed, tell=lambda _line: None):
                 # A new process has to start first.
                 time.sleep(1.0 + SETTLED + 0.5)
                 tell(f"{time.monotonic() - began:5.0f} s  faults {faults.done}")
-            moments.append(time.clock_gettime(time.CLOCK_BOOTTIME))
+            moments.append(settle(spans))
             time.sleep(2 * INTERVAL)
         finally:
             for one in replicas:
                 one.end()
-        spans = [Span(*span, number) for number, one in enumerate(everyone) for span in one.spans()]
-    waits = [wait for end in ends if (wait := settled_after(spans, end)) is not None]
+        found = spans()
+    waits = [wait for end in ends if (wait := settled_after(found, end)) is not None]
     return {
         "settled_after_intervals": {
             "median": round(statistics.median(waits) / INTERVAL, 2),
             "most": round(max(waits) / INTERVAL, 2),
         },
-        "conflicts": list(conflicts(spans)),
-        "incomplete": [moment for moment in moments if complete(spans, moment) != 128],
-        "spans": len(spans),
+        "conflicts": list(conflicts(found)),
+        "incomplete": [moment for moment in moments if complete(found, moment) != 128],
+        "spans": len(found),
         "checks": len(moments),
         "faults": faults.done,
     }
