@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.report import number
+from benchmarks.report import number, times
 
 if TYPE_CHECKING:
     from benchmarks.report import Results, Row, Section
@@ -118,7 +118,7 @@ def _table(section: Section) -> str:
         if has_late:
             cells.append(number(row.p99) if row.p99 is not None else "")
         if has_ratio:
-            cells.append(f"{row.ratio:.2f}" if row.ratio is not None else "")
+            cells.append(times(row.ratio) if row.ratio is not None else "")
         lines.append(_line([*cells, _told(row)]))
     if section.notes:
         lines += ["", *(f"{note[:1].upper()}{note[1:]}.  " for note in section.notes)]

@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
+from benchmarks.report import times
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -111,7 +113,7 @@ def _section(section: Section, top: float, across: tuple[int, int], step: int):
         parts.append(text(across[0] - 14, y + 4, row.case, size=11, anchor="end"))
         parts.append(line(scale(1), y, scale(row.ratio), y, colour, width=2))
         parts.append(dot(scale(row.ratio), y, colour))
-        parts.append(text(across[1] + 10, y + 4, f"{row.ratio:.2f}", size=11))
+        parts.append(text(across[1] + 10, y + 4, times(row.ratio), size=11))
         if row.target and row.target.of != "median":
             at, hue = scale(row.target.bound), BAD if row.verdict == "missed" else OURS
             parts.append(line(at, y - 8, at, y + 8, hue, width=3))

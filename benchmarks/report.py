@@ -284,7 +284,7 @@ def table(results: Results) -> str:
     for section in results.sections:
         lines += ["", section.title, f"  {'':40} {'median':>11} {'p99':>9}  ratio    target"]
         for row in section.rows:
-            ratio = f"{row.ratio:7.2f}" if row.ratio is not None else " " * 7
+            ratio = f"{times(row.ratio) if row.ratio is not None else '':>7}"
             p99 = number(row.p99) if row.p99 is not None else ""
             told = f"{row.target}: {row.verdict}" if row.target else ""
             value = f"{number(row.median)} {row.unit}"
@@ -305,6 +305,11 @@ def number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(ratio: float) -> str:
+    """Two digits after the point, or two that count."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def main(measure: Callable[[Run], None], doc: str | None) -> None:
