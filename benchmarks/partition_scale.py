@@ -102,7 +102,7 @@ def cost(start, end, seconds, registrations):
 
 
 def measure(run):
-    section = run.section("Registering: a group's cost on the server")
+    section = run.section("Registering: the processor of the server that each one takes")
     lines = {"the server's processor": [], "per registration, in and out": []}
     for count, interval, intervals in QUICK if run.quick else FULL:
         run.progress(f"{section.title}: {count} replicas")
@@ -110,9 +110,7 @@ def measure(run):
             found = scale(server, count, interval, intervals)
         seconds = found["server_cpu_percent"] / 100 / found["registrations_per_second"]
         settled = found["settled_after_intervals"]
-        section.add(
-            f"{count:,} replicas, every {interval:g} s", seconds * 1e6, unit="us of the server each"
-        )
+        section.add(f"{count:,} replicas, every {interval:g} s", seconds * 1e6)
         section.notes.append(
             f"{count:,} replicas, every {interval:g} s: {found['server_cpu_percent']:.1f}% of the "
             f"server's core, {found['kilobytes_per_second']:.0f} kB/s, "
