@@ -1,7 +1,6 @@
 """Short plays in which one fault, at the right moment, makes one broken build do wrong."""
 
 from celery_atomicity.testing import wait_until
-from chaos.checker import judge
 from chaos.feeder import Feeder
 from chaos.stage import Stage
 
@@ -125,7 +124,7 @@ PLAYS = {
 
 
 def direct(name, build=""):
-    """The guarantees that the play of that *name* violates, with that broken *build* or none."""
+    """What is written down of the play of that *name*, with that broken *build* or none."""
     play, kinds, _ = PLAYS[name]
     schedule = {"one": (1.0, 0)} if "beat" in kinds else {}
     with Stage(1, ttl=1.0, schedule=schedule, broken=build) as stage:
@@ -137,4 +136,4 @@ def direct(name, build=""):
         for node in stage.nodes:
             node.kill()
         stage.nodes.clear()
-        return judge(stage.evidence())
+        return stage.evidence()

@@ -1,16 +1,20 @@
 """What is printed of a run."""
 
+from collections import Counter
+
 # Violations of one kind of which all evidence is shown.
 SHOWN = 3
 
 
-def text(evidence, faults, violations, seconds):
+def text(evidence, violations, seconds):
     """What was broken, what was done, and what did not hold."""
+    faults = Counter(fault.kind for fault in evidence.faults.values())
     lines = [f"\nAfter {seconds:.0f} s.  What was broken:"]
-    lines += [f"  {count:5}  {kind}" for kind, count in sorted(faults.items())]
+    lines += [f"  {count:5}  {kind}" for kind, count in sorted(faults.items())] or ["  nothing"]
     lines.append("What was done:")
     lines += [f"  {count:5}  {what}" for what, count in operations(evidence).items()]
-    lines.append(f"\n{len(violations)} violations" if violations else "\nNo violation.")
+    count = len(violations)
+    lines.append(f"\n{count} violation{'s' * (count != 1)}." if count else "\nNo violation.")
     shown = {}
     for violation in violations:
         count = shown[violation.guarantee] = shown.get(violation.guarantee, 0) + 1

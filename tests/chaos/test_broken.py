@@ -2,6 +2,7 @@
 
 import pytest
 
+from chaos.checker import judge
 from chaos.directed import PLAYS, direct
 
 # The two that take longest are part of the soak, and so are the same plays of what is not broken.
@@ -16,7 +17,7 @@ MARKED = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.soak) fo
 def test_a_broken_build_is_convicted(name):
     _, _, guarantees = PLAYS[name]
 
-    violations = direct(name, build=name)
+    violations = judge(direct(name, build=name))
 
     assert {violation.guarantee for violation in violations} == guarantees
 
@@ -24,4 +25,4 @@ def test_a_broken_build_is_convicted(name):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PLAYS)
 def test_what_is_not_broken_is_not_convicted(name):
-    assert direct(name) == []
+    assert judge(direct(name)) == []

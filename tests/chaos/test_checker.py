@@ -77,7 +77,7 @@ def convicted(*records, writes=()):
     evidence = Evidence([PLAN, *flat], writes)
     violations = judge(evidence)
     # Whatever it is, it can be printed and drawn.
-    assert text(evidence, {}, violations, 1.0)
+    assert text(evidence, violations, 1.0)
     assert draw(evidence, violations).endswith("</svg>\n")
     return [violation.guarantee for violation in violations]
 
