@@ -199,7 +199,10 @@ def test_a_replica_is_a_fault(apps, servers):
 
 
 def test_cluster_mode_is_a_fault(apps, servers):
-    result = doctor(apps(atomicity_redis=servers(arguments=["--cluster-enabled", "yes"]).url))
+    # Its own choice of a port for the cluster is beyond the last one, for many a port.
+    options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
+
+    result = doctor(apps(atomicity_redis=servers(arguments=options).url))
 
     assert result.exit_code == 3
     assert ("fault", "cluster") in told(result)
