@@ -102,10 +102,11 @@ class TestFleet:
         for number in range(40, 100):
             late.delay(number)
         first.kill(signal="SIGTERM")
-        entries = all_started(starts, 100)
+        # What Celery hands to a child just as the worker is told to end may run a second time.
+        wait_until(lambda: numbers(starts()) == set(range(100)), 60, "all have started")
+        entries = starts()
 
         assert worst_excess(at(entries), 20) <= 0
-        assert numbers(entries) == set(range(100))
         assert len({entry["node"] for entry in entries}) == 3
 
 
