@@ -126,7 +126,7 @@ def asked(url, group):
     return found, owned
 
 
-@pytest.fixture(params=["hiredis", "python"])
+@pytest.fixture(params=["hiredis", pytest.param("python", marks=pytest.mark.soak)])
 def reader(request, monkeypatch):
     """Both readers of answers."""
     if request.param == "python":
