@@ -131,15 +131,23 @@ class Exchange:
         try:
             for _ in range(RETURNS):
                 clock.sleep(server.pause_left(clock.monotonic()))
+                self.connect(server)
+                self._hear_out(server)
                 with self._lock:
                     if not server.owed:
+                        server.returning = False
                         return
-                    if not server.due(clock.monotonic()):
-                        continue
-                    server.connecting = True
-                self._connect(server)
         finally:
             server.returning = False
+
+    def _hear_out(self, server: Server) -> None:
+        """Read what *server* still owes: a script that it does not know is sent anew only then."""
+        link = server.link
+        while link is not None and link.oldest is not None:
+            descriptor = link.socket.fileno()
+            if descriptor < 0 or not readable([descriptor], self.timeout):
+                return
+            self._take(server)
 
     def _send_owed(self, server: Server, link: Link) -> None:
         """Send what could not be sent before, ahead of everything else; nobody waits for it."""
@@ -155,7 +163,7 @@ class Exchange:
     def _usable_link(self, server: Server) -> Link | None:
         """The link, unless it turns out to be dead or overdue."""
         link = server.link
-        if link is None or link.is_busy(clock.monotonic()):
+        if link is None or link.is_fresh(clock.monotonic()):
             return link
         if link.oldest is not None:
             self._drop_overdue(server)

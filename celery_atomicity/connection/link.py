@@ -73,16 +73,17 @@ class Link:
             OSError: The connection broke, or the server takes nothing any more (TimeoutError).
         """
         self._pending.extend(receivers)
-        sent = 0
-        while True:
-            try:
-                sent += self.socket.send(data[sent:] if sent else data)
-            except BLOCKED:
-                sent += 0  # it takes nothing at present
-            if sent == len(data):
-                return
+        sent = self._send(data)
+        while sent < len(data):
             if not writable(self.socket.fileno(), seconds):
                 raise TimeoutError(f"it took no data for {seconds:g} s")
+            sent += self._send(data[sent:])
+
+    def _send(self, data: bytes) -> int:
+        try:
+            return self.socket.send(data)
+        except BLOCKED:
+            return 0
 
     def read(self) -> list[tuple[Receiver, object]]:
         """
@@ -106,7 +107,7 @@ class Link:
             self._quiet_since = clock.monotonic()
         return answers
 
-    def is_busy(self, now: float) -> bool:
+    def is_fresh(self, now: float) -> bool:
         """Whether an answer was read just now and none is missing, so that it may be relied on."""
         return not self._pending and now - self._quiet_since < QUIET
 

@@ -400,6 +400,20 @@ def test_what_goes_back_late_costs_no_place_in_line(make_site, background):
     lease.release()
 
 
+def test_a_release_gets_there_though_nobody_asks_again(site):
+    # LOCK-17: what could not be sent is brought back when the server can be reached again.
+    lease = site.process(proxied=True).acquire(ttl=60.0)
+    for proxy in site.proxies:
+        proxy.cut()
+    lease.release()
+    assert site.leftovers() != []
+
+    for proxy in site.proxies:
+        proxy.heal()
+
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
+
+
 def test_waiters_that_gave_up_are_passed_over(site, background):
     # LOCK-04
     lease = site.process().acquire(ttl=5.0)
