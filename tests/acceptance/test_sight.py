@@ -176,6 +176,12 @@ def test_a_worker_stands_down_and_takes_part_again(celery_setup, arbiter):
     settled(app, app.main, 2)
     settled(app, SECOND, 2)
     beats_settled(arbiter, app.main, 2)
+    its_beat = f"Group {app.main}.beat: this replica is number"
+    wait_until(
+        lambda: any(line.text.startswith(its_beat) for line in lines(first)),
+        20,
+        "its beat owns entries",
+    )
 
     [answer] = app.control.broadcast(
         "atomicity_stand_down", destination=[first.hostname()], reply=True, timeout=10
