@@ -165,13 +165,13 @@ def raw_scripts(server, key="raw"):
     """Our own two scripts with fixed arguments: the round trips and the work of the server."""
     from celery_atomicity import keys as names
 
-    places = [names.lock_key("raw", key), names.line_key("raw", key), names.seen_key("raw", key)]
+    places = names.lock_places("raw", [key])
     lease = "0" * 32
     acquire = Fixed(
         server,
         Script("acquire"),
-        [names.MARKER, names.fence_key("raw"), *places],
-        [lease, f"{lease}.1 somebody", TTL * 1000, 0, "", LIVE_MS],
+        places,
+        [lease, f"{lease}.1 somebody", TTL * 1000, 0, "", LIVE_MS, 0],
     )
     release = Fixed(server, Script("release"), places, [lease, 0, LIVE_MS, "", ""])
 

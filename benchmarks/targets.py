@@ -36,14 +36,14 @@ MINORITY = Target(
 )
 HANDOVER = Target(
     1.5,
-    why="The next in line is rung by a push and then asks for the key: one round trip more than a "
-    "token that is handed over, but one that cannot be lost with its receiver.",
+    why="The release grants to the next and rings it, like the raw grant, but it also looks who "
+    "of the line is alive, counts a fence, and the thread that is rung wakes the one that waits.",
 )
 TURNS = Target(
     0.9,
     at_least=True,
-    why="The next in line is rung and then asks, one round trip more than a grant that is handed "
-    "over and lost with whoever died, and on few cores eight processes wait for a processor too.",
+    why="A turn takes two round trips and their Python in each process, beside what the raw grant "
+    "takes; on fewer cores than processes all of them wait for that.",
 )
 FAIRNESS = Target(1.1, of="median")
 LONGEST = Target(

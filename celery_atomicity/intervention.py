@@ -59,7 +59,8 @@ def free(clients: Clients, held: Custody) -> Freed:
     # Where there is nothing to free, an address is told of a lease that there never was.
     nobody = secrets.token_hex(16)
     leases = [nobody if value is None else custody.lease_of(value) for value in held.values]
-    places = custody.names_of(held.group, held.key)
+    names = custody.names_of(held.group, held.key)
+    places = (keys.MARKER, keys.fence_key(held.group), *names)
     for _ in range(ROUNDS):
         calls: list[Call] = [(RELEASE, places, [lease, 0, LIVE_MS, "", ""]) for lease in leases]
         clients.ask_each([[call] for call in calls], decided=lambda _: False)

@@ -10,6 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Longer user data is hashed; what is kept of it is for a person who reads the key.
 LONGEST = 200
@@ -104,6 +108,22 @@ def line_key(group: str, key: str) -> str:
 def seen_key(group: str, key: str) -> str:
     """When those who wait for *key* were last seen, and where to ring them."""
     return f"atom:{group}:line:{safe(key)}:seen"
+
+
+def lock_places(group: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """
+    What the scripts of locks are told of *keys*.
+
+    The server's marker and the group's last fence, then for each key its lock, its line and the
+    line's last-seen times.
+    """
+    kinds = (lock_key, line_key, seen_key)
+    return (MARKER, fence_key(group), *(kind(group, key) for key in keys for kind in kinds))
+
+
+def locks_of(places: Sequence[str]) -> tuple[str, ...]:
+    """The strings that say who holds, of *lock_places*."""
+    return tuple(places[2::3])
 
 
 def mail_channel(group: str, process: str) -> str:

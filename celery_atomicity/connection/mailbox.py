@@ -28,6 +28,18 @@ REST = 0.5
 LOOK = 1.0
 
 
+class Bell(threading.Event):
+    """
+    Set whenever its waiter is rung.
+
+    Attributes:
+        said: What was told with the last ring, empty if nothing.
+        run: The run of the server that rang it.
+    """
+
+    said = run = ""
+
+
 class Mailbox:
     """
     Rings those threads of this process that wait for their turn.
@@ -52,21 +64,26 @@ class Mailbox:
             self._link.close(inherited=True)
         self._link = None
         self.channel = self._channel_of(secrets.token_hex(8))
-        self._waiting: dict[str, threading.Event] = {}
+        self._waiting: dict[str, Bell] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._subscribed = False
 
-    def expect(self, ticket: str) -> threading.Event | None:
+    @property
+    def listens(self) -> bool:
+        """Whether *expect* would answer at once."""
+        return self._subscribed
+
+    def expect(self, ticket: str) -> Bell | None:
         """
-        What is set whenever *ticket* is rung; None if nobody can be rung at present.
+        What rings whenever *ticket* is rung; None if nobody can be rung at present.
 
         Blocks until the subscription stands, at most for the timeout.
         """
-        event = threading.Event()
+        bell = Bell()
         with self._lock:
-            self._waiting[ticket] = event
+            self._waiting[ticket] = bell
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._run, name="atomicity-mailbox", daemon=True
@@ -74,7 +91,7 @@ class Mailbox:
                 self._thread.start()
             self._changed.wait_for(lambda: self._subscribed, self._settings.timeout)
             if self._subscribed:
-                return event
+                return bell
             del self._waiting[ticket]
             return None
 
@@ -118,9 +135,9 @@ class Mailbox:
             if not data:
                 raise ConnectionResetError("the server closed the connection")
             for message in intake.take(data):
-                self._take(message)
+                self._take(message, link.run)
 
-    def _take(self, message: object) -> None:
+    def _take(self, message: object, run: str) -> None:
         if isinstance(message, Exception):
             raise ConnectionRefusedError(str(message))
         if not isinstance(message, list) or len(message) != 3:  # noqa: PLR2004 - a push has three
@@ -133,8 +150,12 @@ class Mailbox:
                 for event in self._waiting.values():
                     event.set()
                 self._changed.notify_all()
-            elif kind == b"message" and (rung := self._waiting.get(payload.decode())) is not None:
-                rung.set()
+            elif kind == b"message":
+                ticket, _, said = payload.decode("utf-8", "replace").partition(" ")
+                bell = self._waiting.get(ticket)
+                if bell is not None:
+                    bell.run, bell.said = run, said
+                    bell.set()
 
     def _unsubscribed(self) -> None:
         with self._lock:

@@ -14,6 +14,7 @@ from celery.signals import worker_shutdown
 
 from celery_atomicity import clock, events
 from celery_atomicity.integration.app import Atomicity
+from celery_atomicity.keys import locks_of
 from celery_atomicity.primitives import estate, keeper
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Warden:
         self._seen_to[one.id] = None
         freed = keeper.let_go(self._clients, one.release())
         event = events.left_by_dead if freed else events.stuck_by_dead
-        event.tell(pid=one.pid, keys=tuple(one.places[::3]))
+        event.tell(pid=one.pid, keys=locks_of(one.places))
 
 
 class WardenStep(bootsteps.StartStopStep):

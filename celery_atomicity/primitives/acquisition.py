@@ -6,7 +6,7 @@ import random
 import secrets
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock, events, keys
+from celery_atomicity import clock, events
 from celery_atomicity.connection import Script
 from celery_atomicity.errors import LockTimeout, Unavailable
 from celery_atomicity.primitives import estate, quorum
@@ -17,11 +17,10 @@ from celery_atomicity.primitives.lease import shown
 from celery_atomicity.primitives.votes import Answers, is_decided, is_enough
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from celery_atomicity.connection import Call, Clients
-    from celery_atomicity.connection.mailbox import Mailbox
+    from celery_atomicity.connection.mailbox import Bell, Mailbox
     from celery_atomicity.events import Event
     from celery_atomicity.primitives.holding import Terms
     from celery_atomicity.primitives.lease import Lease
@@ -64,7 +63,8 @@ class Acquisition:
         self._terms = terms
         self._number = 0
         self._value = ""
-        self._ring: threading.Event | None = None
+        self._ring: Bell | None = None
+        self._stood: Answers | None = None
         self._leftover = False
         self._took = False
         self._races = 0
@@ -93,6 +93,9 @@ class Acquisition:
         began = clock.monotonic()
         # Before anything is asked: whoever is killed in mid-request may hold it all the same.
         estate.note(self.id, self._terms.places, self._terms.min_hold)
+        if wait != 0 and self._mailbox.listens and self._clients.count == 1:
+            # Others of this process wait, or did just now: stand in line with the first request.
+            self._ring = self._mailbox.expect(self.id)
         try:
             while True:
                 outcome, holding = self._attempt(stand_in_line=wait != 0)
@@ -123,6 +126,10 @@ class Acquisition:
     # -- one attempt ----------------------------------------------------------------------------
 
     def _attempt(self, *, stand_in_line: bool) -> tuple[quorum.Outcome, Holding | None]:
+        if self._stood is not None:
+            holding = self._handed_over(self._stood)
+            if holding is not None:
+                return self._stood.outcome, holding
         answers, is_complete = self._ask()
         outcome = answers.outcome
         if not is_complete:
@@ -152,6 +159,7 @@ class Acquisition:
     def _ask(self) -> tuple[Answers, bool]:
         """What the addresses say, and whether all that matter were asked."""
         if self._ring is not None:
+            self._ring.said = ""
             self._ring.clear()
         if self._clients.count == 1:
             return self._ask_alone(), True
@@ -181,16 +189,43 @@ class Acquisition:
     def _ask_alone(self) -> Answers:
         """What the only address says."""
         self._leftover = True
+        stands = self._ring is not None and len(self._terms.keys) == 1
         sent = clock.monotonic()
         try:
             reply = self._clients.ask(
-                *self._call("" if self._ring is None else self._mailbox.channel)
+                *self._call("" if self._ring is None else self._mailbox.channel, handed=stands)
             )
         except Unavailable:
             reply = None
         answers = Answers([reply], sent)
         self._note(answers)
+        self._stood = answers if stands and not self._took else None
         return answers
+
+    def _handed_over(self, stood: Answers) -> Holding | None:
+        """
+        The lease that whoever let go has granted to the request that *stood* answers.
+
+        An answer from after that would have told us, so it was granted later than that was sent.
+        """
+        bell = self._ring
+        if bell is None or not bell.said:
+            return None
+        fence, _, value = bell.said.partition(" ")
+        if value != self._value or not fence.isdecimal():
+            return None
+        holding = Holding(
+            self._terms,
+            self.id,
+            value,
+            fence=int(fence),
+            sent=stood.sent,
+            runs=[bell.run],
+            handed_over=True,
+        )
+        # What is nearly over is better asked for again, in full.
+        left = holding.deadline - clock.monotonic()
+        return holding if left > min(self._terms.ttl, LIVE_MS / 1000) / 2 else None
 
     def _ask_all(self) -> Answers:
         """What each address says, as far as it matters."""
@@ -223,13 +258,13 @@ class Acquisition:
         )
         return None if holding.lost() else holding
 
-    def _call(self, ring: str) -> Call:
+    def _call(self, ring: str, *, handed: bool = False) -> Call:
         terms = self._terms
-        names = (keys.MARKER, keys.fence_key(terms.group), *terms.places)
         ttl_ms = max(1, round(terms.ttl * 1000))
         self._number += 1
         self._value = f"{self.id}.{self._number} {terms.holder}, since {clock.utc_now()}"
-        return ACQUIRE, names, [self.id, self._value, ttl_ms, terms.grace_ms, ring, LIVE_MS]
+        who: list[str | int] = [self.id, self._value, ttl_ms, terms.grace_ms]
+        return ACQUIRE, terms.places, [*who, ring, LIVE_MS, int(handed)]
 
     # -- between attempts -----------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class Legacy:
     Attributes:
         pid: The process.
         id: The lease's id.
-        places: For each key its lock, its line and the line's last-seen times on the server.
+        places: What stands for its keys on the server; see *keys.lock_places*.
         until: When ``min_hold`` ends, in seconds on our clock, which all processes share.
     """
 

@@ -24,6 +24,10 @@ RENEWAL = 1 / 3
 RETRY = 1 / 12
 ALONG = 1 / 20
 
+# What was handed over is granted for a short while only, and renewed so soon; seconds. Whoever lets
+# go of it before that pays nothing for it.
+CONFIRM = 0.2
+
 # What the release script is told in place of a channel.
 IN_NO_LINE = "-"
 
@@ -38,7 +42,7 @@ class Terms(NamedTuple):
     Attributes:
         group: Whose keys they are.
         keys: The names, as the user gave them.
-        places: For each name its lock, its line and the line's last-seen times on the server.
+        places: What stands for them on the server; see *keys.lock_places*.
         holder: Who asks, for a person to read.
         ttl: Seconds from one renewal to the next that must not be missed.
         grace: Seconds for which a restarted server grants nothing.
@@ -60,7 +64,7 @@ class Terms(NamedTuple):
     @property
     def locks(self) -> tuple[str, ...]:
         """The keys on the server that say who holds."""
-        return self.places[::3]
+        return keys.locks_of(self.places)
 
     @property
     def grace_ms(self) -> int:
@@ -77,6 +81,7 @@ class Holding:
         value: What stands under the keys: the id, the request's number, and who holds it.
         sent: Our clock before the request that was granted was sent.
         runs: The run of each address that granted; empty for the others.
+        handed_over: Whoever held it before has granted it, some time after the request.
     """
 
     def __init__(
@@ -88,15 +93,19 @@ class Holding:
         fence: int,
         sent: float,
         runs: Sequence[str],
+        handed_over: bool = False,
     ) -> None:
         self.terms = terms
         self.id = lease_id
         self.value = value
         self.fence = fence
-        self.granted = sent
-        self.ends = sent + terms.max_hold if terms.max_hold is not None else float("inf")
-        self.deadline = min(sent + quorum.lasts(terms.ttl), self.ends)
-        self.due = min(sent + terms.ttl * RENEWAL, self.ends)
+        self.asked = sent
+        self.granted = clock.monotonic() if handed_over else sent
+        self.ends = self.granted + terms.max_hold if terms.max_hold is not None else float("inf")
+        self._ttl = min(terms.ttl, LIVE_MS / 1000) if handed_over else terms.ttl
+        self.deadline = min(sent + quorum.lasts(self._ttl), self.ends)
+        due = sent + self._ttl * RENEWAL
+        self.due = min(self.granted + CONFIRM if handed_over else due, due, self.ends)
         self.released = False
         self._runs = list(runs)
         self._failure = ""
@@ -109,7 +118,7 @@ class Holding:
             self.fail(
                 f"it was held for its max_hold of {self.terms.max_hold:g} s"
                 if self.deadline >= self.ends
-                else f"no renewal reached a majority within its ttl of {self.terms.ttl:g} s"
+                else f"no renewal reached a majority within its ttl of {self._ttl:g} s"
             )
         return bool(self._failure) or self.inherited
 
@@ -149,7 +158,8 @@ class Holding:
     def renewed(self, sent: float, standing: Sequence[Reply | None]) -> None:
         """A majority stands by a renewal that was sent at *sent*."""
         if not self.lost():
-            self.deadline = min(sent + quorum.lasts(self.terms.ttl), self.ends)
+            self._ttl = self.terms.ttl
+            self.deadline = min(sent + quorum.lasts(self._ttl), self.ends)
         self.due = min(sent + self.terms.ttl * RENEWAL, self.ends)
         for address, reply in enumerate(standing):
             if reply is not None and reply.value == quorum.Standing.STANDS:

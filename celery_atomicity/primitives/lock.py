@@ -175,7 +175,7 @@ class Lock:
 
 @lru_cache(REMEMBERED)
 def _places(group: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Where *keys*, checked, have their lock, their line and its last-seen times on the server."""
+    """What the scripts are told of *keys*, which are checked."""
     if not keys:
         raise ValueError("no key was given; name at least one")
     for key in keys:
@@ -183,15 +183,7 @@ def _places(group: str, keys: tuple[str, ...]) -> tuple[str, ...]:
             raise TypeError(f"a key is a text, not {key!r}; format it first")
         if not key:
             raise ValueError("a key must not be empty")
-    return tuple(
-        place
-        for key in keys
-        for place in (
-            names.lock_key(group, key),
-            names.line_key(group, key),
-            names.seen_key(group, key),
-        )
-    )
+    return names.lock_places(group, keys)
 
 
 def _check(name: str, value: float | None, least: float, most: float) -> None:

@@ -4,6 +4,7 @@
 -- ARGV[3] ttl, ms   ARGV[4] grace, ms
 -- ARGV[5] channel on which to ring the waiter, empty: do not stand in line
 -- ARGV[6] ms after which a waiter that was not seen is passed over
+-- ARGV[7] 1: whoever lets go may grant to it without its asking (one key, one address)
 -- returns { verdict, fence, ms to wait, holder }; verdict 1 granted, 0 taken, 2 not yet our turn,
 -- 3 sitting out a restart
 -- Asked again with the same id, it grants again: an answer may have been lost. A request that comes
@@ -45,7 +46,7 @@ if verdict == 1 and not ours then
     while head and head ~= id
         and tonumber(redis.call('HGET', KEYS[k + 1], head) or 0) < now - ARGV[6] do
       redis.call('ZREM', KEYS[k], head)
-      redis.call('HDEL', KEYS[k + 1], head, head .. ':ring')
+      redis.call('HDEL', KEYS[k + 1], head, head .. ':ring', head .. ':asks')
       head = redis.call('ZRANGE', KEYS[k], 0, 0)[1]
     end
     stood[k] = head == id
@@ -68,7 +69,8 @@ if verdict ~= 1 then
       if not stands then
         redis.call('ZADD', KEYS[k], string.format('%d%06d', time[1], time[2]), id)
       end
-      redis.call('HSET', KEYS[k + 1], id, string.format('%d', now), id .. ':ring', ring)
+      local asks = ARGV[7] == '1' and ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[2] or ''
+      redis.call('HSET', KEYS[k + 1], id, string.format('%d', now), id .. ':ring', ring, id .. ':asks', asks)
       redis.call('PEXPIRE', KEYS[k], 2 * ARGV[6])
       redis.call('PEXPIRE', KEYS[k + 1], 2 * ARGV[6])
     end
@@ -85,6 +87,8 @@ end
 for k = 3, #KEYS, 3 do
   redis.call('SET', KEYS[k], ARGV[2], 'PX', ARGV[3])
   -- Its place is kept, should it have to give back; it counts as dead until then.
-  if ours or stood[k + 1] then redis.call('HDEL', KEYS[k + 2], id, id .. ':ring') end
+  if ours or stood[k + 1] then
+    redis.call('HDEL', KEYS[k + 2], id, id .. ':ring', id .. ':asks')
+  end
 end
 return { 1, fence, tonumber(ARGV[3]), '' }

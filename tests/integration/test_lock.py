@@ -15,6 +15,7 @@ from celery_atomicity import AlreadyHeld, LeaseLost, LockTimeout, NotConfigured,
 from celery_atomicity.connection import Clients
 from celery_atomicity.primitives import quorum
 from celery_atomicity.primitives.acquisition import ACQUIRE, Acquisition
+from celery_atomicity.primitives.holding import LIVE_MS
 from celery_atomicity.primitives.keeper import Keeper
 from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.settings import Settings
@@ -78,7 +79,7 @@ class Site:
 
     def in_line(self, name="a"):
         """How many stand in line for *name*, whom the server has seen."""
-        return self.servers[0].cli("HLEN", keys.seen_key(self.group, name)) // 2
+        return self.servers[0].cli("HLEN", keys.seen_key(self.group, name)) // 3
 
     def wait_for_line(self, length):
         wait_until(lambda: self.in_line() == length, what=f"{length} stand in line")
@@ -365,6 +366,105 @@ def test_the_next_is_woken_and_does_not_poll(site, background):
     # Far less than the second after which it would have asked by itself.
     assert now() - let_go < 1.0
     mine.release()
+
+
+def test_who_lets_go_hands_over_to_the_next(make_site, background):
+    # LOCK-04, LOCK-06: one round trip less, and at first not for as long as is asked for
+    site = make_site(1)
+    first, second = site.process(), site.process()
+    first.use()  # the server knows the scripts from now on
+    lease = first.acquire(ttl=60.0)
+    waiting = background(second.acquire, ttl=60.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)  # until it has settled there
+    before = scripts(site.servers[0])
+
+    lease.release()
+    mine = waiting.result(10)
+
+    assert mine.fence > lease.fence
+    assert mine.remaining <= LIVE_MS / 1000
+    assert scripts(site.servers[0]) - before == 1
+    wait_until(lambda: mine.remaining > 50, what="it is renewed in full")
+    assert site.servers[0].cli("PTTL", site.key()) > 50_000
+    with pytest.raises(LockTimeout):
+        first.acquire(wait=0)
+    mine.release()
+    assert site.leftovers() == []
+
+
+@pytest.mark.parametrize("ttl", [0.2, 1.0])
+def test_a_lease_that_was_handed_over_is_worth_something(make_site, background, ttl):
+    # LOCK-06: where it asked so long ago that it would be over, it asks again
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    waiting = background(site.process().acquire, ttl=ttl)
+    site.wait_for_line(1)
+    for _ in range(3):
+        threading.Event().wait(0.9)
+        assert not waiting.done()
+
+    lease.release()
+    mine = waiting.result(10)
+
+    threading.Event().wait(2 * ttl)
+    mine.check()
+    mine.release()
+
+
+def test_holding_begins_when_it_is_handed_over(make_site, background):
+    # LOCK-12
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    waiting = background(site.process().acquire, ttl=5.0, min_hold=1.0, max_hold=1.5)
+    site.wait_for_line(1)
+    threading.Event().wait(1.0)
+
+    lease.release()
+    mine = waiting.result(10)
+    began = now()
+    mine.check()
+    mine.release()
+    site.process().acquire(ttl=5.0).release()
+
+    assert now() - began > 0.9
+
+
+def test_a_ring_that_is_lost_costs_a_moment(make_site, background):
+    # LOCK-08: it holds the key and does not know
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    waiting = background(site.process(proxied=True).acquire, ttl=60.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)
+
+    site.proxies[0].hang()
+    lease.release()
+    wait_until(lambda: site.servers[0].cli("GET", site.key()), what="it is handed over")
+    threading.Event().wait(0.2)
+    site.proxies[0].heal()
+
+    waiting.result(5).release()
+    wait_until(lambda: site.leftovers() == [], what="nothing is left")
+
+
+def test_who_waits_for_several_keys_asks_for_them(make_site, background):
+    # LOCK-13: one that is let go is not all that it waits for
+    site = make_site(1)
+    process = site.process()
+    one, two = process.acquire("a", ttl=60.0), process.acquire("b", ttl=60.0)
+    waiting = background(site.process().acquire, ("a", "b"), ttl=60.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)
+
+    one.release()
+    threading.Event().wait(0.3)
+    assert not waiting.done()
+    assert site.servers[0].cli("GET", site.key("a")) is None
+    two.release()
+
+    waiting.result(5).release()
+    assert site.leftovers() == []
 
 
 def test_waiting_for_a_ring_takes_one_connection_a_process(site, background):

@@ -23,6 +23,7 @@ from celery_atomicity import (
     LockTimeout,
     clock,
     current_lease,
+    keys,
     singleton_by,
 )
 from celery_atomicity.atom import arbiter_of
@@ -609,8 +610,8 @@ class TestWarden:
         if pid == 0:
             try:
                 for number, min_hold in enumerate((None, 30.0)):
-                    places = tuple(f"atom:{group}:{kind}:{number}" for kind in ("lock", "line"))
-                    estate.note(f"id{number}".ljust(32), (*places, places[1] + ":seen"), min_hold)
+                    places = keys.lock_places(group, [str(number)])
+                    estate.note(f"id{number}".ljust(32), places, min_hold)
                 os.write(told, b"x")
                 signal.pause()
             finally:

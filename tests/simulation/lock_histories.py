@@ -37,6 +37,22 @@ def random_history(seed, kinds=None, servers=None):
     return history
 
 
+def crowded(seed, kinds=None):
+    """As *random_history*: one server, and one key that some always wait for."""
+    history = random_history(seed, kinds, servers=1)
+    random = Random(seed)
+    history.uses = []
+    for _ in range(random.randint(3, 5)):
+        uses, at = [], random.random()
+        for _ in range(4):
+            hold = random.choice((0.01, 0.1, 0.5)) * random.random()
+            ttl = random.choice((0.3, TTL, TTL, 5.0))
+            uses.append(Use(at, ("a",), random.choice((None, None, 0.5)), hold, ttl))
+            at += random.random() * 0.3
+        history.uses.append(uses)
+    return history
+
+
 def _uses(random, names, until):
     uses, at = [], random.random() ** 2
     while at < until and len(uses) < 3:

@@ -34,11 +34,17 @@ class Server:
     def execute(self, name, names, arguments):
         return SCRIPTS[name](self.store, self.now_us(), names, list(arguments), self.publish)
 
-    def publish(self, channel, ticket):
+    def publish(self, channel, said):
         process = self.world.by_channel.get(channel)
         if process is None or process.dead or not process.mailbox.subscribed:
             return 0
-        self.world.later(self.world.latency(), process, process.mailbox.ring, ticket)
+        delay, chance = self.world.latency(), self.world.chance
+        lost, unheard, slow, _ = self.world.history.faults
+        if chance.random() < lost + unheard:
+            return 1
+        if chance.random() < slow:
+            delay += chance.random() * self.world.history.slow
+        self.world.later(delay, process, process.mailbox.ring, said, self.run)
         return 1
 
     def down(self):
@@ -327,6 +333,7 @@ def _wire(value):
 class Event:
     def __init__(self):
         self.is_set = False
+        self.said = self.run = ""
         self.tasks = []
 
     def set(self):
@@ -345,6 +352,10 @@ class Mailbox:
         self.waiting = {}
         self.subscribed = True
 
+    @property
+    def listens(self):
+        return self.subscribed
+
     def expect(self, ticket):
         if not self.subscribed:
             return None
@@ -354,9 +365,12 @@ class Mailbox:
     def forget(self, ticket):
         self.waiting.pop(ticket, None)
 
-    def ring(self, ticket):
+    def ring(self, text, run):
+        ticket, _, said = text.partition(" ")
         if ticket in self.waiting:
-            self.waiting[ticket].set()
+            bell = self.waiting[ticket]
+            bell.run, bell.said = run, said
+            bell.set()
 
     def resubscribe(self):
         self.subscribed = self.process.world.servers[0].up

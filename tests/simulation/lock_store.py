@@ -7,6 +7,11 @@ import re
 NUMBER = re.compile(r"[0-9a-f]+\.(\d+)")
 
 
+def waiter(lease):
+    """The fields that say of a waiter when it was seen, where to ring it, and what it asks for."""
+    return lease, f"{lease}:ring", f"{lease}:asks"
+
+
 def number_of(value):
     found = NUMBER.match(value)
     return int(found[1]) if found else 0
@@ -43,6 +48,10 @@ class Store:
         places = self.data.get(line)
         return min(places, key=lambda each: (places[each], each)) if places else None
 
+    def remove_key(self, key):
+        del self.data[key]
+        self.expires.pop(key, None)
+
     def remove(self, key, *fields):
         """ZREM or HDEL: an empty collection is gone."""
         held = self.data.get(key)
@@ -51,12 +60,11 @@ class Store:
         for field in fields:
             held.pop(field, None)
         if not held:
-            del self.data[key]
-            self.expires.pop(key, None)
+            self.remove_key(key)
 
 
 def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR0912 - as the script
-    lease, value, ttl, grace, ring, live = arguments
+    lease, value, ttl, grace, ring, live, handed = (*arguments, 0)[:7]
     now = now_us // 1000
     store.expire(now)
     data = store.data
@@ -86,7 +94,7 @@ def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR091
                 and int(data.get(seen, {}).get(head, 0)) < now - live
             ):
                 store.remove(line, head)
-                store.remove(seen, head, f"{head}:ring")
+                store.remove(seen, *waiter(head))
                 head = store.head(line)
             if head is not None and head != lease:
                 verdict = 2
@@ -98,7 +106,9 @@ def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR091
             for _, line, seen in places:
                 if not stands:
                     data.setdefault(line, {})[lease] = now_us
-                data.setdefault(seen, {}).update({lease: str(now), f"{lease}:ring": ring})
+                asks = f"{ttl} {grace} {value}" if handed else ""
+                said = zip(waiter(lease), (str(now), ring, asks), strict=True)
+                data.setdefault(seen, {}).update(said)
                 if line in data:
                     store.expires[line] = now + 2 * live
                 store.expires[seen] = now + 2 * live
@@ -109,43 +119,72 @@ def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR091
     for lock, _, seen in places:
         data[lock] = value
         store.expires[lock] = now + ttl
-        store.remove(seen, lease, f"{lease}:ring")
+        store.remove(seen, *waiter(lease))
     return [1, fence, ttl, ""]
 
 
-def release(store, now_us, keys, arguments, publish):
+def release(store, now_us, keys, arguments, publish):  # noqa: C901, PLR0912 - as the script
     lease, keep, live, upto, stay = (*arguments, "", "")[:5]
     upto = float("inf") if upto == "" else int(upto)
     now = now_us // 1000
     store.expire(now)
     data = store.data
-    held = 0
-    for lock, line, seen in zip(keys[0::3], keys[1::3], keys[2::3], strict=True):
+    freed = set()
+    for lock, line, seen in zip(keys[2::3], keys[3::3], keys[4::3], strict=True):
         value = data.get(lock)
         if value is not None and value.startswith(lease) and number_of(value) <= upto:
-            held += 1
+            freed.add(lock)
             if keep > 0:
                 store.expires[lock] = now + keep
             else:
-                del data[lock]
-                store.expires.pop(lock, None)
+                store.remove_key(lock)
                 value = None
+        ours = lock in freed
         if not stay:
-            store.remove(line, lease)
-            store.remove(seen, lease, f"{lease}:ring")
+            first = store.head(line) == lease
+            stood = (first or not ours) and lease in data.get(line, {})
+            if stood:
+                store.remove(line, lease)
+            if stood and not ours:
+                store.remove(seen, *waiter(lease))
         elif stay != "-" and lease in data.get(line, {}):
-            data.setdefault(seen, {}).update({lease: str(now), f"{lease}:ring": stay})
+            said = zip(waiter(lease), (str(now), stay, ""), strict=True)
+            data.setdefault(seen, {}).update(said)
             store.expires[line] = store.expires[seen] = now + 2 * live
         head = None if value is not None else store.head(line)
         while head is not None and head != lease:
             fields = data.get(seen, {})
             ring = fields.get(f"{head}:ring")
-            if ring and int(fields.get(head, 0)) >= now - live and publish(ring, head):
-                break
+            if ring and int(fields.get(head, 0)) >= now - live:
+                asks = fields.get(f"{head}:asks")
+                granted = asks and grant(store, now, keys, lock, asks, live)
+                if publish(ring, f"{head} {granted}" if granted else head):
+                    if granted:
+                        store.remove(seen, *waiter(head))
+                    break
+                if granted:
+                    store.remove_key(lock)
             store.remove(line, head)
-            store.remove(seen, head, f"{head}:ring")
+            store.remove(seen, *waiter(head))
             head = store.head(line)
-    return held
+    return len(freed)
+
+
+def grant(store, now, keys, lock, asks, live):
+    ttl, grace, value = asks.split(" ", 2)
+    since = store.data.get(keys[0], {}).get("since")
+    last = store.data.get(keys[1])
+    if since is None or int(since) > now or now < int(since) + int(grace):
+        return None
+    if last is None:
+        return None
+    fence = int(last) + 1
+    store.data[keys[1]] = str(fence)
+    if fence <= int(since) * 1000:
+        return None
+    store.data[lock] = value
+    store.expires[lock] = now + min(int(ttl), live)
+    return f"{fence} {value}"
 
 
 def renew(store, now_us, keys, arguments, publish=None):

@@ -67,6 +67,7 @@ class History:
     skew: list[float] = field(default_factory=list)
     timeout: float = 0.25
     grace: float | None = None
+    lock_ttl: float | None = None
     until: float = 8.0
     seed: int = 0
 
@@ -121,7 +122,8 @@ class World:
             {
                 "atomicity_redis": [f"redis://server{i}" for i in range(history.servers)],
                 "atomicity_timeout": history.timeout,
-                "atomicity_lock_ttl": max(1.0, *(u.ttl for us in history.uses for u in us), 1.0),
+                "atomicity_lock_ttl": history.lock_ttl
+                or max(1.0, *(u.ttl for us in history.uses for u in us), 1.0),
                 "atomicity_restart_grace": history.grace,
             },
             {},
@@ -241,7 +243,7 @@ class World:
         now = self.now
         if process.clock() >= granted.deadline:
             return  # held up until it was over; it says so to whoever gets it
-        asked = granted.granted / process.rate - EPOCH
+        asked = granted.asked / process.rate - EPOCH
         fence = granted.fence
         for given, names, other in self.grants:
             if other == fence:
@@ -328,15 +330,7 @@ def terms_of(use, settings):
     return holding.Terms(
         group=GROUP,
         keys=use.names,
-        places=tuple(
-            place
-            for name in use.names
-            for place in (
-                keys.lock_key(GROUP, name),
-                keys.line_key(GROUP, name),
-                keys.seen_key(GROUP, name),
-            )
-        ),
+        places=keys.lock_places(GROUP, use.names),
         holder="a process",
         ttl=use.ttl,
         grace=settings.grace_of(use.ttl),

@@ -14,9 +14,9 @@ import pytest
 from celery_atomicity import clock
 from celery_atomicity.primitives import acquisition, holding, quorum
 from celery_atomicity.primitives.acquisition import Acquisition
-from celery_atomicity.primitives.holding import Holding, release_call
+from celery_atomicity.primitives.holding import CONFIRM, Holding, release_call
 from simulation import lock_store
-from simulation.lock_histories import random_history
+from simulation.lock_histories import crowded, random_history
 from simulation.lock_world import History, Use, World
 
 HISTORIES = int(os.environ.get("LOCK_HISTORIES", "20000"))
@@ -59,7 +59,8 @@ def test_one_holder_and_growing_fences(chunk):
     first = SEED + chunk * share
     grants = 0
     for seed in range(first, first + share):
-        world = World(random_history(seed)).run()
+        make = crowded if seed % 8 == 0 else random_history
+        world = World(make(seed)).run()
         grants += len(world.grants)
 
         if world.complaints:
@@ -250,6 +251,45 @@ def time_is_counted_from_the_answer(monkeypatch):
     monkeypatch.setattr(Holding, "__init__", init)
 
 
+def what_is_handed_over_lasts_in_full(monkeypatch):
+    real = Holding.__init__
+
+    def init(self, *args, handed_over=False, **more):
+        real(self, *args, **more)
+
+    monkeypatch.setattr(Holding, "__init__", init)
+
+
+def what_is_handed_over_counts_from_the_ring(monkeypatch):
+    real = Holding.__init__
+
+    def init(self, *args, sent, handed_over=False, **more):
+        sent = clock.monotonic() if handed_over else sent
+        real(self, *args, sent=sent, handed_over=handed_over, **more)
+
+    monkeypatch.setattr(Holding, "__init__", init)
+
+
+def any_ring_hands_over(monkeypatch):
+    real = Acquisition._handed_over
+
+    def handed_over(self, stood):
+        self._value = self._ring.said.partition(" ")[2] or self._value
+        return real(self, stood)
+
+    monkeypatch.setattr(Acquisition, "_handed_over", handed_over)
+
+
+def handed_over_in_the_grace(monkeypatch):
+    real = lock_store.grant
+
+    def grant(store, now, keys, lock, asks, live):
+        ttl, _, value = asks.split(" ", 2)
+        return real(store, now, keys, lock, f"{ttl} 0 {value}", live)
+
+    monkeypatch.setattr(lock_store, "grant", grant)
+
+
 @pytest.mark.parametrize(
     ("mutation", "troubles", "says"),
     [
@@ -273,12 +313,61 @@ def test_the_simulation_sees_what_is_broken(monkeypatch, mutation, troubles, say
     assert any(each.startswith(says) for each in complaints())
 
 
+def busy(seed):
+    """A key that is always waited for, frozen processes, messages lost and late."""
+    return crowded(seed, ["messages", "frozen"])
+
+
+def cut_off(seed):
+    """Who is handed the key is cut off at once, for longer than it was granted for."""
+    random = Random(seed)
+    uses = [Use(0.0, ("a",), None, 1.0, 10.0), Use(0.5, ("a",), None, 12.0, 10.0)]
+    uses.append(Use(0.6, ("a",), None, 0.1, 10.0))
+    at = 1.0 + random.random() * CONFIRM
+    return History(1, [[use] for use in uses], events=[(at, "cut", 1, 9.0)], until=16.0, seed=seed)
+
+
+def emptied(seed):
+    """
+    A server is emptied and its holder cut off; some give up waiting and others do not.
+
+    Leases of another key are shorter, so that those are granted again sooner.
+    """
+    random = Random(seed)
+    uses = [[Use(0.0, ("a",), None, 8.0, 4.0)], [Use(0.2, ("a",), None, 1.0, 4.0)]]
+    uses += [[Use(1 + at / 5, ("a",), random.random(), 0.1, 4.0)] for at in range(15)]
+    uses.append([Use(at / 2, ("b",), None, 0.01, 1.0) for at in range(10)])
+    emptied = 1.0 + random.random()
+    events = [(emptied - 0.01, "cut", 0, 5.0), (emptied, "wipe", 0, 0.0)]
+    return History(1, uses, events=events, lock_ttl=1.0, until=8.0, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "histories"),
+    [
+        (what_is_handed_over_lasts_in_full, cut_off),
+        (what_is_handed_over_counts_from_the_ring, busy),
+        (any_ring_hands_over, busy),
+        (handed_over_in_the_grace, emptied),
+    ],
+)
+def test_the_simulation_sees_what_is_wrongly_handed_over(monkeypatch, mutation, histories):
+    def complaints():
+        for seed in range(2500):
+            yield from World(histories(seed)).run().complaints
+
+    assert not any(World(histories(seed)).run().complaints for seed in range(100))
+    mutation(monkeypatch)
+
+    assert any(each.startswith("LOCK-01") for each in complaints())
+
+
 def test_the_simulation_sees_requests_without_an_id(monkeypatch):
     real, ids = Acquisition._call, count()
 
-    def call(self, ring):
+    def call(self, ring, **how):
         self.id = f"{next(ids):032x}"
-        return real(self, ring)
+        return real(self, ring, **how)
 
     monkeypatch.setattr(Acquisition, "_call", call)
 

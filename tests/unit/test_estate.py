@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_atomicity import keys
 from celery_atomicity.primitives.estate import PAGE, PAGES, Estate, Legacy
 
-PLACES = ("atom:g:lock:k", "atom:g:line:k", "atom:g:line:k:seen")
+PLACES = keys.lock_places("g", ["k"])
 
 
 def child(work):
@@ -106,7 +107,7 @@ def test_what_is_struck_out_is_gone():
 
 def test_more_than_fits_keeps_the_latest_whole():
     estate = Estate(lambda: 0)
-    places = tuple(f"{place}{'x' * 200}" for place in PLACES)
+    places = tuple(f"{place}{'x' * 120}" for place in PLACES)
     for number in range(100):
         estate.note(f"{number:032d}", places, None)
 
