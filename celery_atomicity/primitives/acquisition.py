@@ -91,19 +91,20 @@ class Acquisition:
             LockTimeout: It was not granted in time.
         """
         began = clock.monotonic()
-        # Before anything is asked: whoever is killed in mid-request may hold it all the same.
-        estate.note(self.id, self._terms.places, self._terms.min_hold)
-        if wait != 0 and self._mailbox.listens and self._clients.count == 1:
-            # Others of this process wait, or did just now: stand in line with the first request.
-            self._ring = self._mailbox.expect(self.id)
         try:
+            # Before anything is asked: whoever is killed in mid-request may hold it all the same.
+            estate.note(self.id, self._terms.places, self._terms.min_hold)
+            if wait != 0 and self._mailbox.listens and self._clients.count == 1:
+                # Others of this process wait, or did just now: stand in line at once.
+                self._ring = self._mailbox.expect(self.id)
             while True:
                 outcome, holding = self._attempt(stand_in_line=wait != 0)
                 if holding is not None:
                     lease = keep(holding)
                     self._clean_up(granted=True)
                     if events.lock_acquired.listeners:
-                        self._tell(events.lock_acquired, began, contended=self._number > 1)
+                        contended = self._number > 1 or self._stood is not None
+                        self._tell(events.lock_acquired, began, contended=contended)
                     return lease
                 waited = clock.monotonic() - began
                 left = None if wait is None else wait - waited
@@ -206,13 +207,14 @@ class Acquisition:
         """
         The lease that whoever let go has granted to the request that *stood* answers.
 
-        An answer from after that would have told us, so it was granted later than that was sent.
+        Only that request has made this value known, so that what it was granted is younger than it.
+        What another server than the one we listen to has done may be undone by now.
         """
         bell = self._ring
-        if bell is None or not bell.said:
+        if bell is None or bell.said.count(" ") < 2:  # noqa: PLR2004 - it has three parts
             return None
-        fence, _, value = bell.said.partition(" ")
-        if value != self._value or not fence.isdecimal():
+        fence, run, value = bell.said.split(" ", 2)
+        if value != self._value or run != bell.run or not fence.isdecimal():
             return None
         holding = Holding(
             self._terms,
@@ -224,8 +226,8 @@ class Acquisition:
             handed_over=True,
         )
         # What is nearly over is better asked for again, in full.
-        left = holding.deadline - clock.monotonic()
-        return holding if left > min(self._terms.ttl, LIVE_MS / 1000) / 2 else None
+        lasts = quorum.lasts(min(self._terms.ttl, LIVE_MS / 1000))
+        return holding if clock.monotonic() < stood.sent + lasts / 2 else None
 
     def _ask_all(self) -> Answers:
         """What each address says, as far as it matters."""
@@ -308,9 +310,9 @@ class Acquisition:
             self._leftover = self._ring is not None
 
     def _clean_up(self, *, granted: bool) -> None:
-        if self._ring is not None:
-            self._mailbox.forget(self.id)
-            self._ring = None
+        # An exception from outside may have struck before we knew what rings us.
+        self._mailbox.forget(self.id)
+        self._ring = None
         if self._leftover and not granted:
             let_go(self._clients, release_call(self._terms, self.id))
         if not granted:

@@ -24,8 +24,8 @@ RENEWAL = 1 / 3
 RETRY = 1 / 12
 ALONG = 1 / 20
 
-# What was handed over is granted for a short while only, and renewed so soon; seconds. Whoever lets
-# go of it before that pays nothing for it.
+# What was handed over is granted for a short while only, and renewed in full so soon; seconds. Most
+# have let go of it by then, and it costs them no round trip.
 CONFIRM = 0.2
 
 # What the release script is told in place of a channel.
@@ -167,7 +167,7 @@ class Holding:
 
     def postpone(self, now: float) -> None:
         """A renewal was not answered by a majority; try again soon."""
-        self.due = now + self.terms.ttl * RETRY
+        self.due = now + self._ttl * RETRY
 
     def release(self) -> Call:
         """What lets it go, or keeps it taken for the rest of its min_hold."""

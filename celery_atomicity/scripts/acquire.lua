@@ -4,7 +4,8 @@
 -- ARGV[3] ttl, ms   ARGV[4] grace, ms
 -- ARGV[5] channel on which to ring the waiter, empty: do not stand in line
 -- ARGV[6] ms after which a waiter that was not seen is passed over
--- ARGV[7] 1: whoever lets go may grant to it without its asking (one key, one address)
+-- ARGV[7] 1: whoever lets go may grant to it without its asking (one key, one address), for as long as
+-- ARGV[6] at the most
 -- returns { verdict, fence, ms to wait, holder }; verdict 1 granted, 0 taken, 2 not yet our turn,
 -- 3 sitting out a restart
 -- Asked again with the same id, it grants again: an answer may have been lost. A request that comes
@@ -69,7 +70,10 @@ if verdict ~= 1 then
       if not stands then
         redis.call('ZADD', KEYS[k], string.format('%d%06d', time[1], time[2]), id)
       end
-      local asks = ARGV[7] == '1' and ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. ARGV[2] or ''
+      local asks = ''
+      if ARGV[7] == '1' then
+        asks = string.format('%d', math.min(ARGV[3], ARGV[6])) .. ' ' .. ARGV[4] .. ' ' .. ARGV[2]
+      end
       redis.call('HSET', KEYS[k + 1], id, string.format('%d', now), id .. ':ring', ring, id .. ':asks', asks)
       redis.call('PEXPIRE', KEYS[k], 2 * ARGV[6])
       redis.call('PEXPIRE', KEYS[k + 1], 2 * ARGV[6])

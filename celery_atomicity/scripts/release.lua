@@ -9,25 +9,30 @@
 -- Nothing here is refused when the server is out of memory. A waiter whose process has died is not
 -- subscribed to its channel any more, so that ringing it reaches nobody and the next one is rung.
 -- Who waits for nothing else is granted the key right here, and told so with the ring, which saves a
--- round trip in which nobody has it. Only for as long as a waiter counts as alive, since it may have
--- been frozen or cut off meanwhile; if it is well, it renews that.
+-- round trip in which nobody has it. Only for the short while that it has asked for, since it may have
+-- been frozen or cut off meanwhile; if it is well, it renews that. It counts from its last request:
+-- where half of the while has passed since then, it is better rung and asks. The server's run goes
+-- along, since a push also reaches who listens to a replica of this server.
 local id, ring = ARGV[1], ARGV[5] or ''
 local upto = ARGV[4] and ARGV[4] ~= '' and tonumber(ARGV[4])
 local held = 0
 local now
 
--- What to tell who waits for *lock* once it is granted to it; nothing where it has to ask for it.
-local function grant(lock, asks)
+-- What to tell who waits for *lock*, last seen *at*, once it is granted to it; nothing where it has to
+-- ask for it.
+local function grant(lock, asks, at)
   local ttl, grace, value = string.match(asks, '^(%d+) (%d+) (.*)$')
-  local since = tonumber(redis.call('HGET', KEYS[1], 'since') or '')
+  if not value or now - at > ttl / 2 then return end
+  local marker = redis.call('HMGET', KEYS[1], 'run', 'since')
+  local run, since = marker[1], tonumber(marker[2] or '')
   -- Whatever is unusual is left to the acquire script, which the ring makes it run.
-  if not value or not since or since > now or now < since + grace then return end
+  if not run or not since or since > now or now < since + grace then return end
   local fence = redis.pcall('INCR', KEYS[2])
   if type(fence) ~= 'number' then return end
   if fence <= 1 then redis.call('DEL', KEYS[2]) end
   if fence <= 1 or fence <= since * 1000 then return end
-  if redis.pcall('SET', lock, value, 'PX', math.min(ttl, ARGV[3])).err then return end
-  return string.format('%d %s', fence, value)
+  if redis.pcall('SET', lock, value, 'PX', ttl).err then return end
+  return string.format('%d %s %s', fence, run, value)
 end
 
 for k = 3, #KEYS, 3 do
@@ -62,8 +67,9 @@ for k = 3, #KEYS, 3 do
   end
   while head and head ~= id and not value do
     local its = redis.call('HMGET', seen, head, head .. ':ring', head .. ':asks')
-    if its[2] and tonumber(its[1] or 0) >= now - ARGV[3] then
-      local granted = grant(lock, its[3] or '')
+    local at = tonumber(its[1] or 0)
+    if its[2] and at >= now - ARGV[3] then
+      local granted = grant(lock, its[3] or '', at)
       if redis.call('PUBLISH', its[2], granted and head .. ' ' .. granted or head) > 0 then
         -- Its place is kept, should it have to give back; it counts as dead until then.
         if granted then redis.call('HDEL', seen, head, head .. ':ring', head .. ':asks') end

@@ -11,11 +11,19 @@ from functools import partial
 import pytest
 from support.lock_process import Holder
 
-from celery_atomicity import AlreadyHeld, LeaseLost, LockTimeout, NotConfigured, clock, keys
+from celery_atomicity import (
+    AlreadyHeld,
+    LeaseLost,
+    LockTimeout,
+    NotConfigured,
+    clock,
+    events,
+    keys,
+)
 from celery_atomicity.connection import Clients
 from celery_atomicity.primitives import quorum
 from celery_atomicity.primitives.acquisition import ACQUIRE, Acquisition
-from celery_atomicity.primitives.holding import LIVE_MS
+from celery_atomicity.primitives.holding import LIVE_MS, RENEW
 from celery_atomicity.primitives.keeper import Keeper
 from celery_atomicity.primitives.lock import Locks
 from celery_atomicity.settings import Settings
@@ -393,6 +401,84 @@ def test_who_lets_go_hands_over_to_the_next(make_site, background):
     assert site.leftovers() == []
 
 
+def test_a_renewal_that_fails_does_not_lose_what_was_handed_over(make_site, background):
+    # LOCK-06: it is granted for four seconds, and tried again sooner than a lease of a minute is
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    waiting = background(site.process(proxied=True).acquire, ttl=60.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)
+    site.proxies[0].drop_answers(match=RENEW.sha.encode())
+
+    lease.release()
+    mine = waiting.result(10)
+
+    wait_until(lambda: mine.remaining > 50, what="it is renewed in full")
+    mine.release()
+
+
+def test_who_asked_too_long_ago_is_rung_and_keeps_its_place(make_site, background):
+    # LOCK-04: half of its ttl has passed, so that it could not make use of what it is granted
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    waiting = background(site.process(proxied=True).acquire, ttl=0.4)
+    site.wait_for_line(1)
+    threading.Event().wait(0.6)
+    site.proxies[0].hang()
+
+    lease.release()
+
+    assert site.servers[0].cli("GET", site.key()) is None
+    assert site.in_line() == 1
+    with pytest.raises(LockTimeout):
+        site.process().acquire(wait=0)
+    site.proxies[0].heal()
+    waiting.result(10).release()
+
+
+def test_who_was_handed_the_key_has_waited_for_it(make_site, background):
+    # LOCK-04: also with its first request, where its process listens already
+    site = make_site(1)
+    told = []
+    process = site.process()
+    lease = site.process().acquire(ttl=60.0)
+    first = background(process.acquire, ttl=60.0)
+    site.wait_for_line(1)
+    lease.release()
+    held = first.result(10)
+    off = events.lock_acquired.hear(lambda **facts: told.append(facts["contended"]))
+    try:
+        second = background(process.acquire, ttl=60.0)
+        site.wait_for_line(1)
+        threading.Event().wait(0.3)
+        held.release()
+        second.result(10).release()
+    finally:
+        off()
+
+    assert told == [True]
+
+
+def test_what_another_server_hands_over_is_asked_for(make_site, background):
+    # LOCK-01: a push of a master also reaches who still listens to what is its replica by now
+    site = make_site(1)
+    lease = site.process().acquire(ttl=60.0)
+    process = site.process()
+    waiting = background(process.acquire, ttl=60.0)
+    site.wait_for_line(1)
+    threading.Event().wait(0.3)
+    [(ticket, bell)] = process.locks._mailbox._waiting.items()
+    value = site.servers[0].cli("HGET", keys.seen_key(site.group, "a"), f"{ticket}:asks")
+    bell.run, bell.said = "here", f"{lease.fence + 1} there {value.split(' ', 2)[2]}"
+
+    bell.set()
+    threading.Event().wait(0.3)
+
+    assert not waiting.done()
+    lease.release()
+    waiting.result(10).release()
+
+
 @pytest.mark.parametrize("ttl", [0.2, 1.0])
 def test_a_lease_that_was_handed_over_is_worth_something(make_site, background, ttl):
     # LOCK-06: where it asked so long ago that it would be over, it asks again
@@ -419,10 +505,12 @@ def test_holding_begins_when_it_is_handed_over(make_site, background):
     waiting = background(site.process().acquire, ttl=5.0, min_hold=1.0, max_hold=1.5)
     site.wait_for_line(1)
     threading.Event().wait(1.0)
+    before = commands(site.servers[0], "evalsha")
 
     lease.release()
     mine = waiting.result(10)
     began = now()
+    assert commands(site.servers[0], "evalsha") - before == 1  # it was handed over
     mine.check()
     mine.release()
     site.process().acquire(ttl=5.0).release()

@@ -38,32 +38,34 @@ class Server:
         process = self.world.by_channel.get(channel)
         if process is None or process.dead or not process.mailbox.subscribed:
             return 0
+        run = process.mailbox.run
         delay, chance = self.world.latency(), self.world.chance
         lost, unheard, slow, _ = self.world.history.faults
         if chance.random() < lost + unheard:
-            return 1
+            return int(run == self.run)
         if chance.random() < slow:
             delay += chance.random() * self.world.history.slow
-        self.world.later(delay, process, process.mailbox.ring, said, self.run)
-        return 1
+        self.world.later(delay, process, process.mailbox.ring, said, run)
+        # Who listens to a replica of ours hears it, but is not counted.
+        return int(run == self.run)
 
-    def down(self):
+    def down(self, *, silences=True):
         self.up = False
         for link in list(self.links):
             link.broken = True
             process = link.process
             self.world.later(self.world.latency(), process, process.clients.reset, link)
         self.links.clear()
-        if self.index == 0:
+        if self.index == 0 and silences:
             for process in self.world.processes:
                 process.mailbox.subscribed = False
 
-    def back(self, store):
+    def back(self, store, *, silenced=True):
         self.store = store
         self.run = f"run-{self.index}-{next(self.runs)}"
         self.started = self.world.now
         self.up = True
-        if self.index == 0:
+        if self.index == 0 and silenced:
             for process in self.world.processes:
                 self.world.later(0.01, process, process.mailbox.resubscribe)
 
@@ -351,6 +353,7 @@ class Mailbox:
         self.process, self.channel = process, channel
         self.waiting = {}
         self.subscribed = True
+        self.run = process.world.servers[0].run
 
     @property
     def listens(self):
@@ -374,5 +377,6 @@ class Mailbox:
 
     def resubscribe(self):
         self.subscribed = self.process.world.servers[0].up
+        self.run = self.process.world.servers[0].run
         for event in list(self.waiting.values()):
             event.set()

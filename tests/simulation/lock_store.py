@@ -106,7 +106,7 @@ def acquire(store, now_us, keys, arguments, publish=None):  # noqa: C901, PLR091
             for _, line, seen in places:
                 if not stands:
                     data.setdefault(line, {})[lease] = now_us
-                asks = f"{ttl} {grace} {value}" if handed else ""
+                asks = f"{min(ttl, live)} {grace} {value}" if handed else ""
                 said = zip(waiter(lease), (str(now), ring, asks), strict=True)
                 data.setdefault(seen, {}).update(said)
                 if line in data:
@@ -157,7 +157,7 @@ def release(store, now_us, keys, arguments, publish):  # noqa: C901, PLR0912 - a
             ring = fields.get(f"{head}:ring")
             if ring and int(fields.get(head, 0)) >= now - live:
                 asks = fields.get(f"{head}:asks")
-                granted = asks and grant(store, now, keys, lock, asks, live)
+                granted = asks and grant(store, now, keys, lock, asks, int(fields.get(head, 0)))
                 if publish(ring, f"{head} {granted}" if granted else head):
                     if granted:
                         store.remove(seen, *waiter(head))
@@ -170,11 +170,14 @@ def release(store, now_us, keys, arguments, publish):  # noqa: C901, PLR0912 - a
     return len(freed)
 
 
-def grant(store, now, keys, lock, asks, live):
+def grant(store, now, keys, lock, asks, at):
     ttl, grace, value = asks.split(" ", 2)
-    since = store.data.get(keys[0], {}).get("since")
+    if now - at > int(ttl) / 2:
+        return None
+    marker = store.data.get(keys[0], {})
+    run, since = marker.get("run"), marker.get("since")
     last = store.data.get(keys[1])
-    if since is None or int(since) > now or now < int(since) + int(grace):
+    if run is None or since is None or int(since) > now or now < int(since) + int(grace):
         return None
     if last is None:
         return None
@@ -183,8 +186,8 @@ def grant(store, now, keys, lock, asks, live):
     if fence <= int(since) * 1000:
         return None
     store.data[lock] = value
-    store.expires[lock] = now + min(int(ttl), live)
-    return f"{fence} {value}"
+    store.expires[lock] = now + int(ttl)
+    return f"{fence} {run} {value}"
 
 
 def renew(store, now_us, keys, arguments, publish=None):

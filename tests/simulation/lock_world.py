@@ -302,6 +302,10 @@ class World:
             store = server.copies[-1].copy() if server.copies else server.store
             server.down()
             self.later(size, None, server.back, store)
+        elif kind == "promote":
+            # A replica that lags behind in nothing takes over; the old master becomes its replica.
+            server.down(silences=False)
+            self.later(size, None, lambda: server.back(server.store, silenced=False))
         elif kind in ("restart", "wipe"):
             server.down()
             self.later(size, None, server.back, server.store if kind == "restart" else Store())

@@ -5,6 +5,7 @@ begin; a history that fails is run again by its seed.
 """
 
 import os
+from copy import copy
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -261,20 +262,31 @@ def what_is_handed_over_lasts_in_full(monkeypatch):
 
 
 def what_is_handed_over_counts_from_the_ring(monkeypatch):
-    real = Holding.__init__
+    real = Acquisition._handed_over
 
-    def init(self, *args, sent, handed_over=False, **more):
-        sent = clock.monotonic() if handed_over else sent
-        real(self, *args, sent=sent, handed_over=handed_over, **more)
+    def handed_over(self, stood):
+        later = copy(stood)
+        later.sent = clock.monotonic()
+        return real(self, later)
 
-    monkeypatch.setattr(Holding, "__init__", init)
+    monkeypatch.setattr(Acquisition, "_handed_over", handed_over)
 
 
 def any_ring_hands_over(monkeypatch):
     real = Acquisition._handed_over
 
     def handed_over(self, stood):
-        self._value = self._ring.said.partition(" ")[2] or self._value
+        self._value = self._ring.said.rpartition(f"{self._ring.run} ")[2] or self._value
+        return real(self, stood)
+
+    monkeypatch.setattr(Acquisition, "_handed_over", handed_over)
+
+
+def another_server_hands_over(monkeypatch):
+    real = Acquisition._handed_over
+
+    def handed_over(self, stood):
+        self._ring.run = self._ring.said.split(" ")[1] if self._ring.said else ""
         return real(self, stood)
 
     monkeypatch.setattr(Acquisition, "_handed_over", handed_over)
@@ -283,9 +295,9 @@ def any_ring_hands_over(monkeypatch):
 def handed_over_in_the_grace(monkeypatch):
     real = lock_store.grant
 
-    def grant(store, now, keys, lock, asks, live):
+    def grant(store, now, keys, lock, asks, at):
         ttl, _, value = asks.split(" ", 2)
-        return real(store, now, keys, lock, f"{ttl} 0 {value}", live)
+        return real(store, now, keys, lock, f"{ttl} 0 {value}", at)
 
     monkeypatch.setattr(lock_store, "grant", grant)
 
@@ -342,6 +354,17 @@ def emptied(seed):
     return History(1, uses, events=events, lock_ttl=1.0, until=8.0, seed=seed)
 
 
+def promoted(seed):
+    """A replica takes over and nobody is cut off, so that pushes still come, by the old master."""
+    history = crowded(seed, ["frozen"])
+    history.events.append((0.2 + Random(seed).random(), "promote", 0, 0.0))
+    history.uses = [
+        [replace(use, at=use.at + at) for at in (0, 2, 3) for use in uses] for uses in history.uses
+    ]
+    history.events.sort()
+    return replace(history, until=9.0)
+
+
 @pytest.mark.parametrize(
     ("mutation", "histories"),
     [
@@ -349,6 +372,7 @@ def emptied(seed):
         (what_is_handed_over_counts_from_the_ring, busy),
         (any_ring_hands_over, busy),
         (handed_over_in_the_grace, emptied),
+        (another_server_hands_over, promoted),
     ],
 )
 def test_the_simulation_sees_what_is_wrongly_handed_over(monkeypatch, mutation, histories):
