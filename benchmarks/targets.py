@@ -20,8 +20,8 @@ OWNS = Target(
 LOCK = Target(1.25, why=SCRIPTS)
 FASTEST = Target(
     1.0,
-    why="redis-py's Lock sends SET NX and a script of one comparison; ours also keeps the line, the "
-    "fence and the restart's grace on the server, and registers with the keeper.",
+    why="redis-py's Lock sends SET NX and a script of one comparison; ours also keeps the line, "
+    "the fence and the restart's grace on the server, and tells the keeper.",
 )
 ADDRESSES = Target(
     1.5,

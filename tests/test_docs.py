@@ -17,6 +17,7 @@ import pytest
 import yaml
 from support.commands import commands_in, complaint
 from support.pages import PAGES, ROOT, blocks_of
+from support.strict import STRICT
 
 from celery_atomicity.testing import Server
 
@@ -84,7 +85,7 @@ def run(servers, tmp_path):
 
     def run(*arguments):
         done = subprocess.run(
-            [sys.executable, "-W", "error", *arguments],
+            [sys.executable, *STRICT, *arguments],
             cwd=tmp_path,
             env=env,
             capture_output=True,

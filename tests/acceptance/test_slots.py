@@ -97,10 +97,16 @@ def test_children_that_are_forked_later_see_it_too(celery_setup):  # PART-06
     app = celery_setup.app
     settled(app, 1)
 
-    answers = asked(app, 6)
+    owners = set()
 
-    assert len({process for _, process, _ in answers}) > 2
-    assert {tuple(owned) for _, _, owned in answers} == {tuple(range(8))}
+    def three_own_all():
+        for _, process, owned in asked(app, 2):
+            # Where the machine stalls for an interval, nothing is owned until the next.
+            assert owned in (None, list(range(8)))
+            owners.update([process] if owned else [])
+        return len(owners) > 2
+
+    wait_until(three_own_all, timeout=20, what="children forked later own all slots")
 
 
 def test_a_killed_worker_is_missed_by_the_others(celery_setup):  # PART-03

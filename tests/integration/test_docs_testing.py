@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.strict import STRICT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 
@@ -44,6 +45,6 @@ with Server() as server, use_arbiter(app, server):
     assert wait_until(lambda: book("sam", 1)) > 1
 """
 
-    done = run(project, "-W", "error", "-c", script)
+    done = run(project, *STRICT, "-c", script)
 
     assert done.returncode == 0, done.stderr

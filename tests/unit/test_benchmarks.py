@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.strict import STRICT
 
 from benchmarks import page, plot, report, targets
 from benchmarks.__main__ import SCRIPTS
@@ -136,7 +137,7 @@ def test_every_script_can_be_imported_and_measures():
     code = f"from benchmarks import {names}, correctness\n"
     code += f"assert all(callable(one.measure) for one in ({names}))"
 
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, *STRICT, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
 def test_every_target_is_measured():

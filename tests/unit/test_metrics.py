@@ -8,6 +8,7 @@ import sys
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from support.strict import STRICT
 
 from celery_atomicity import Atom, events
 from celery_atomicity.events import EVENTS
@@ -161,7 +162,7 @@ def test_an_api_that_takes_no_bounds_will_do(monkeypatch):
 # What is imported and what is not can only be seen in a process of its own.
 def run(code, **environment):
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, *STRICT, "-c", code],
         env=os.environ | environment,
         capture_output=True,
         text=True,
