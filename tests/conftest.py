@@ -4,11 +4,18 @@ import secrets
 
 import pytest
 from celery import _state
+from hypothesis import HealthCheck, settings
 from support import needs, secret
 from support.proxy import Proxy
 from support.servers import KINDS
 
 from celery_atomicity.testing import Server
+
+# A machine that does other work as well is slow at times, which says nothing of what is tested.
+settings.register_profile(
+    "shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("shared")
 
 
 def pytest_addoption(parser):
