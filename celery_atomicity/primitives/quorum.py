@@ -120,8 +120,6 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     """
     total = len(votes)
     first = votes[0]
-    if total == 1:
-        return _alone(first)
     said = [vote for vote in votes if vote is not None]
     granted = _granted(said) >= majority(total)
     is_taken = first is not None and first.verdict is Verdict.TAKEN
@@ -140,15 +138,6 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
         pause=min(pauses, default=0.0),
         holder=holder,
     )
-
-
-def _alone(vote: Vote | None) -> Outcome:
-    """The same of one address, in short, since this is how most locks are asked for."""
-    if vote is None:
-        return Outcome(granted=False, silent=True)
-    if vote.verdict is Verdict.GRANTED:
-        return Outcome(granted=True, fence=vote.fence)
-    return Outcome(granted=False, pause=vote.pause, holder=vote.holder)
 
 
 def agrees(votes: Sequence[Vote | None], fence: int) -> int:

@@ -107,7 +107,7 @@ def test_what_is_struck_out_is_gone():
 
 def test_more_than_fits_keeps_the_latest_whole():
     estate = Estate(lambda: 0)
-    places = tuple(f"{place}{'x' * 120}" for place in PLACES)
+    places = keys.lock_places("g", ["k" * keys.LONGEST])
     for number in range(100):
         estate.note(f"{number:032d}", places, None)
 
