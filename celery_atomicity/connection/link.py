@@ -94,18 +94,30 @@ class Link:
             ValueError: What came is not an answer.
             IndexError: It is an answer to nothing.
         """
-        answers: list[tuple[Receiver, object]] = []
         with self._reading:
-            try:
-                data = self.socket.recv(CHUNK)
-            except BLOCKED:
-                return []
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            for value in self._intake.take(data):
-                answers.append((self._pending.popleft(), value))  # noqa: PERF401 - see IndexError
+            answers = [(self._pending.popleft(), value) for value in self._values()]
             self._quiet_since = clock.monotonic()
         return answers
+
+    def heard(self) -> list[object]:
+        """
+        What has come on a link on which nothing is asked; does not wait.
+
+        Raises:
+            OSError: The connection broke.
+            ValueError: What came is not an answer.
+        """
+        with self._reading:
+            return self._values()
+
+    def _values(self) -> list[object]:
+        try:
+            data = self.socket.recv(CHUNK)
+        except BLOCKED:
+            return []
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        return self._intake.take(data)
 
     def is_fresh(self, now: float) -> bool:
         """Whether an answer was read just now and none is missing, so that it may be relied on."""

@@ -1,7 +1,14 @@
-"""Being rung: one subscription per process, on a connection of its own to the first address."""
+"""
+Being rung: one subscription per process, on a connection of its own to the first address.
+
+No thread is kept for it: of those that wait one reads for all. So whoever is alone with its wait is
+woken by the ring itself, and not by another thread that was. What is missed where an exception from
+outside tears the reader away costs time only, since whoever waits asks by itself now and then.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import threading
@@ -9,9 +16,10 @@ import weakref
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock, events
-from celery_atomicity.connection.link import CHUNK
-from celery_atomicity.connection.resp import Intake, pack
+from celery_atomicity.connection.readiness import readable
+from celery_atomicity.connection.resp import pack
 from celery_atomicity.connection.server import Server
+from celery_atomicity.connection.turns import Turns, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,27 +32,44 @@ if TYPE_CHECKING:
 IDLE = 10.0
 REST = 0.5
 
-# How often a listening thread looks whether it is still wanted, in seconds.
-LOOK = 1.0
+# Timeouts that connecting may take, at the most.
+PATIENCE = 4
 
 
-class Bell(threading.Event):
+class Bell(Waiting):
     """
-    Set whenever its waiter is rung.
+    What one waiter is rung by.
 
     Attributes:
+        done: It was rung, and has not been muffled since.
         said: What was told with the last ring, empty if nothing.
         run: The run of the server that rang it.
     """
 
-    said = run = ""
+    __slots__ = ("run", "said")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deadline = -math.inf
+        self.said = self.run = ""
+
+    def ring(self, said: str = "", run: str = "") -> None:
+        """Tell whoever waits for it that it is time to look, and *said*."""
+        self.run, self.said = run, said
+        self.done = True
+        self.wake()
+
+    def muffle(self) -> None:
+        """Forget what it was rung for."""
+        self.said = ""
+        self.done = False
 
 
 class Mailbox:
     """
     Rings those threads of this process that wait for their turn.
 
-    Thread-safe. Its thread lives while somebody waits, and ten seconds longer.
+    Thread-safe. It listens while somebody waits, and about ten seconds longer.
 
     Args:
         settings: The first of its addresses is listened to.
@@ -67,102 +92,177 @@ class Mailbox:
         self._waiting: dict[str, Bell] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
-        self._subscribed = False
+        self._turns = Turns()
+        self._connecting_until = -math.inf
+        self._rests_until = -math.inf
+        self._used_at = -math.inf
+        self._watched = False
 
     @property
     def listens(self) -> bool:
         """Whether *expect* would answer at once."""
-        return self._subscribed
+        return self._link is not None
 
     def expect(self, ticket: str) -> Bell | None:
         """
         What rings whenever *ticket* is rung; None if nobody can be rung at present.
 
-        Blocks until the subscription stands, at most for the timeout.
+        Blocks until the subscription stands, at most for about three timeouts.
         """
         bell = Bell()
-        with self._lock:
-            self._waiting[ticket] = bell
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="atomicity-mailbox", daemon=True
-                )
-                self._thread.start()
-            self._changed.wait_for(lambda: self._subscribed, self._settings.timeout)
-            if self._subscribed:
-                return bell
-            del self._waiting[ticket]
-            return None
+        self._waiting[ticket] = bell
+        if self._link is not None or self._subscribe():
+            return bell
+        self.forget(ticket)
+        return None
+
+    def wait(self, bell: Bell, seconds: float) -> None:
+        """
+        Wait until *bell* is rung, for *seconds* at the most.
+
+        Where the connection breaks meanwhile, and can be made anew, everybody is rung: whoever
+        waited over an outage may have been rung in vain.
+        """
+        bell.deadline = clock.monotonic() + seconds
+        try:
+            while not bell.done and (left := bell.deadline - clock.monotonic()) > 0:
+                if self._link is None and not self._subscribe():
+                    bell.wait(min(left, REST))
+                elif self._turns.is_mine(bell):
+                    self._read(bell)
+                else:
+                    bell.wait(left)
+        finally:
+            bell.deadline = -math.inf
+            self._turns.leave(bell)
 
     def forget(self, ticket: str) -> None:
         """*ticket* does not wait any more."""
-        with self._lock:
-            self._waiting.pop(ticket, None)
+        if self._waiting.pop(ticket, None) is not None:
+            self._used_at = clock.monotonic()
 
-    def _run(self) -> None:
-        server = Server(self._settings.addresses[0], self._settings)
-        rest = threading.Event()
-        while self._wanted():
+    # -- listening ------------------------------------------------------------------------------
+
+    def _read(self, bell: Bell) -> None:
+        """Ring whoever is rung until *bell* is, it is overdue, or the connection is gone."""
+        while not bell.done and (link := self._link) is not None:
+            left = bell.deadline - clock.monotonic()
+            descriptor = link.socket.fileno()
+            if left <= 0 or descriptor < 0:
+                return
             try:
-                self._link = link = server.connect()
-                link.socket.settimeout(self._settings.timeout)
-                link.socket.sendall(pack(["SUBSCRIBE", self.channel]))
-                self._listen(link)
-                self._unsubscribed()
+                if readable([descriptor], left):
+                    for message in link.heard():
+                        self._take(message, link.run)
             except (OSError, ValueError) as error:
-                events.mailbox_gone.tell(reason=str(error))
-                self._unsubscribed()
-                clock.wait(rest, REST)
-
-    def _wanted(self) -> bool:
-        with self._lock:
-            if self._waiting:
-                return True
-            self._thread = None
-            return False
-
-    def _listen(self, link: Link) -> None:
-        intake = Intake()
-        idle = 0.0
-        link.socket.settimeout(LOOK)
-        while idle < IDLE:
-            try:
-                data = link.socket.recv(CHUNK)
-            except TimeoutError:
-                idle = 0.0 if self._waiting else idle + LOOK
-                continue
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            for message in intake.take(data):
-                self._take(message, link.run)
+                self._drop(link, str(error))
+            except BaseException:
+                # What was read may not have been heard, or only half of it.
+                self._drop(link, "interrupted while listening")
+                raise
 
     def _take(self, message: object, run: str) -> None:
-        if isinstance(message, Exception):
-            raise ConnectionRefusedError(str(message))
-        if not isinstance(message, list) or len(message) != 3:  # noqa: PLR2004 - a push has three
-            raise ValueError(f"not a push: {message!r}")
-        kind, _, payload = message
-        with self._lock:
-            if kind == b"subscribe":
-                self._subscribed = True
-                # Whoever waited over an outage may have been rung meanwhile.
-                for event in self._waiting.values():
-                    event.set()
-                self._changed.notify_all()
-            elif kind == b"message":
-                ticket, _, said = payload.decode("utf-8", "replace").partition(" ")
-                bell = self._waiting.get(ticket)
-                if bell is not None:
-                    bell.run, bell.said = run, said
-                    bell.set()
+        kind, payload = _push(message)
+        if kind == b"message":
+            ticket, _, said = payload.decode("utf-8", "replace").partition(" ")
+            bell = self._waiting.get(ticket)
+            if bell is not None:
+                bell.ring(said, run)
 
-    def _unsubscribed(self) -> None:
+    def _drop(self, link: Link, reason: str) -> None:
         with self._lock:
-            self._subscribed = False
-            link, self._link = self._link, None
+            if self._link is not link:
+                return
+            self._link = None
+        link.close()
+        events.mailbox_gone.tell(reason=reason)
+
+    def _subscribe(self) -> bool:
+        """Listen, if that can be: connects in the calling thread, or waits for one that does."""
+        timeout = self._settings.timeout
+        with self._lock:
+            self._changed.wait_for(lambda: clock.monotonic() >= self._connecting_until, timeout)
+            now = clock.monotonic()
+            if self._link is not None or now < max(self._connecting_until, self._rests_until):
+                return self._link is not None
+            # Whoever connects may be torn away, and then does not say so.
+            self._connecting_until = now + PATIENCE * timeout
+        link = None
+        try:
+            link = self._connect()
+        except (OSError, ValueError) as error:
+            events.mailbox_gone.tell(reason=str(error))
+        finally:
+            with self._lock:
+                self._link = link
+                self._used_at = clock.monotonic()
+                self._connecting_until = -math.inf
+                self._rests_until = self._used_at + REST
+                self._changed.notify_all()
+        if link is None:
+            return False
+        self._watch()
+        for bell in list(self._waiting.values()):
+            bell.ring()
+        return True
+
+    def _connect(self) -> Link:
+        link = Server(self._settings.addresses[0], self._settings).connect()
+        try:
+            link.send(pack(["SUBSCRIBE", self.channel]), (), self._settings.timeout)
+            self._await_subscription(link)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _await_subscription(self, link: Link) -> None:
+        until = clock.monotonic() + self._settings.timeout
+        while (left := until - clock.monotonic()) > 0:
+            readable([link.socket.fileno()], left)
+            if any(_push(message)[0] == b"subscribe" for message in link.heard()):
+                return
+        raise TimeoutError(f"no answer within {self._settings.timeout:g} s")
+
+    # -- when nobody waits any more -------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """See that the connection is closed some time after the last wait."""
+        with self._lock:
+            if self._watched:
+                return
+            self._watched = True
+        threading.Thread(
+            target=self._close_when_idle, name="atomicity-mailbox", daemon=True
+        ).start()
+
+    def _close_when_idle(self) -> None:
+        while True:
+            with self._lock:
+                link = self._link
+                idle = 0.0 if self._waiting else clock.monotonic() - self._used_at
+                if link is None or idle >= IDLE:
+                    self._link, self._watched = None, False
+                    break
+            clock.sleep(IDLE - idle)
         if link is not None:
             link.close()
+
+
+def _push(message: object) -> tuple[object, bytes]:
+    """
+    The kind and the payload of what came over a subscription.
+
+    Raises:
+        ConnectionRefusedError: The server refuses the subscription.
+        ValueError: It is nothing that comes over one.
+    """
+    if isinstance(message, Exception):
+        raise ConnectionRefusedError(str(message))
+    if not isinstance(message, list) or len(message) != 3:  # noqa: PLR2004 - a push has three
+        raise ValueError(f"not a push: {message!r}")
+    kind, _, payload = message
+    return kind, payload if isinstance(payload, bytes) else b""
 
 
 _every: weakref.WeakSet[Mailbox] = weakref.WeakSet()

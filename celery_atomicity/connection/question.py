@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock
+from celery_atomicity.connection.turns import Waiting
 
 # How long a question that has enough answers still waits for the one that matters most, in seconds.
 PATIENCE = 0.005
@@ -37,7 +37,7 @@ class Reply(NamedTuple):
     run: str
 
 
-class Question:
+class Question(Waiting):
     """
     One question, answered by whoever happens to read; waited for by the thread that asked it.
 
@@ -45,18 +45,7 @@ class Question:
         done: Decided: all have answered, or those who have are enough.
     """
 
-    __slots__ = (
-        "_decided",
-        "_enough",
-        "_missing",
-        "_patient_until",
-        "_timeout",
-        "_wake",
-        "deadline",
-        "done",
-        "replies",
-        "sent",
-    )
+    __slots__ = ("_decided", "_enough", "_missing", "_patient_until", "_timeout", "replies", "sent")
 
     def __init__(
         self,
@@ -65,15 +54,14 @@ class Question:
         timeout: float,
         enough: Callable[[list[Reply | None]], bool] | None = None,
     ) -> None:
+        super().__init__()
         self.replies: list[Reply | None] = [None] * expected
-        self.done = False
         self._timeout = timeout
         self.begin()
         self._missing = expected
         self._decided = decided
         self._enough = enough
         self._patient_until = math.inf
-        self._wake: threading.Event | None = None
 
     def begin(self) -> None:
         """It is sent now: its time begins."""
@@ -94,8 +82,7 @@ class Question:
         complete = self._missing < FEW and None not in self.replies
         if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
-            if self._wake is not None:
-                self._wake.set()
+            self.wake()
         elif (
             self._enough is not None
             and self._patient_until == math.inf
@@ -124,17 +111,3 @@ class Question:
         for index, reply in enumerate(self.replies):
             if reply is None and not self.done:
                 self.answer(index, error, "")
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the decision, or for *wake*."""
-        event = self._wake
-        if event is None:
-            event = self._wake = threading.Event()
-        if not self.done:
-            clock.wait(event, seconds)
-            event.clear()
-
-    def wake(self) -> None:
-        """Make the thread that waits look again."""
-        if self._wake is not None:
-            self._wake.set()

@@ -160,8 +160,7 @@ class Acquisition:
     def _ask(self) -> tuple[Answers, bool]:
         """What the addresses say, and whether all that matter were asked."""
         if self._ring is not None:
-            self._ring.said = ""
-            self._ring.clear()
+            self._ring.muffle()
         if self._clients.count == 1:
             return self._ask_alone(), True
         if self._ring is not None:
@@ -274,7 +273,7 @@ class Acquisition:
         self._ring = self._mailbox.expect(self.id)
         if self._ring is not None:
             # The next attempt stands us there; it must not wait for a ring that cannot come yet.
-            self._ring.set()
+            self._ring.ring()
 
     def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
         """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
@@ -291,7 +290,7 @@ class Acquisition:
         if self._ring is None:
             clock.sleep(pause)
         else:
-            clock.wait(self._ring, pause)
+            self._mailbox.wait(self._ring, pause)
 
     def _backoff(self) -> float:
         self._pause = min(LONGEST, 2 * self._pause)

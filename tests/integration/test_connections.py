@@ -68,7 +68,6 @@ def test_the_number_of_connections_is_bounded(servers, group, count, pool, size,
 
 def test_what_is_idle_is_closed(server, group, monkeypatch):  # F99
     monkeypatch.setattr(mailbox, "IDLE", 0.3)
-    monkeypatch.setattr(mailbox, "LOOK", 0.1)
     atom = Atom(group, settings=_settings(server))
     lease = atom.lock("a").acquire()
     waiter = threading.Thread(target=lambda: atom.lock("a").acquire().release())

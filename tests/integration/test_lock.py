@@ -467,11 +467,12 @@ def test_what_another_server_hands_over_is_asked_for(make_site, background):
     waiting = background(process.acquire, ttl=60.0)
     site.wait_for_line(1)
     threading.Event().wait(0.3)
-    [(ticket, bell)] = process.locks._mailbox._waiting.items()
+    mailbox = process.locks._mailbox
+    [ticket] = mailbox._waiting
     value = site.servers[0].cli("HGET", keys.seen_key(site.group, "a"), f"{ticket}:asks")
-    bell.run, bell.said = "here", f"{lease.fence + 1} there {value.split(' ', 2)[2]}"
 
-    bell.set()
+    said = f"{ticket} {lease.fence + 1} of-another-run {value.split(' ', 2)[2]}"
+    assert site.servers[0].cli("PUBLISH", mailbox.channel, said) == 1
     threading.Event().wait(0.3)
 
     assert not waiting.done()

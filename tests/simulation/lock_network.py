@@ -332,20 +332,20 @@ def _wire(value):
     return value
 
 
-class Event:
+class Bell:
     def __init__(self):
         self.is_set = False
         self.said = self.run = ""
         self.tasks = []
 
-    def set(self):
-        self.is_set = True
+    def ring(self, said="", run=""):
+        self.is_set, self.said, self.run = True, said, run
         tasks, self.tasks = self.tasks, []
         for task in tasks:
             task.process.world.wake(task)
 
-    def clear(self):
-        self.is_set = False
+    def muffle(self):
+        self.is_set, self.said = False, ""
 
 
 class Mailbox:
@@ -362,8 +362,13 @@ class Mailbox:
     def expect(self, ticket):
         if not self.subscribed:
             return None
-        event = self.waiting[ticket] = Event()
-        return event
+        bell = self.waiting[ticket] = Bell()
+        return bell
+
+    def wait(self, bell, seconds):
+        if not bell.is_set:
+            bell.tasks.append(self.process.world.current())
+            self.process.world.block(seconds)
 
     def forget(self, ticket):
         self.waiting.pop(ticket, None)
@@ -371,12 +376,10 @@ class Mailbox:
     def ring(self, text, run):
         ticket, _, said = text.partition(" ")
         if ticket in self.waiting:
-            bell = self.waiting[ticket]
-            bell.run, bell.said = run, said
-            bell.set()
+            self.waiting[ticket].ring(said, run)
 
     def resubscribe(self):
         self.subscribed = self.process.world.servers[0].up
         self.run = self.process.world.servers[0].run
-        for event in list(self.waiting.values()):
-            event.set()
+        for bell in list(self.waiting.values()):
+            bell.ring()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from types import SimpleNamespace
 from unittest import mock
 
@@ -82,10 +83,19 @@ class _Condition:
 @contextlib.contextmanager
 def played(world):
     """Put virtual time in place of the clocks, and greenlets in place of threads."""
+    # What a thread left by another test does is none of ours.
+    thread = threading.get_ident()
+    real = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)
+
+    def sleep(seconds):
+        (world.block if threading.get_ident() == thread else real.sleep)(seconds)
+
     likely, longest = world.history.stutter
     dice = world.chance.random
 
     def monotonic():
+        if threading.get_ident() != thread:
+            return real.monotonic()
         task = world.current()
         if task is None:
             return EPOCH + world.now
@@ -93,12 +103,6 @@ def played(world):
         if likely and not world.over and dice() < likely:
             world.block(dice() * longest)
         return reading
-
-    def wait(event, seconds):
-        if not event.is_set:
-            event.tasks.append(world.current())
-            world.block(seconds)
-        return event.is_set
 
     fakes = SimpleNamespace(uniform=world.chance.uniform)
     hexes = SimpleNamespace(token_hex=lambda n: f"{world.chance.getrandbits(n * 8):0{2 * n}x}")
@@ -108,8 +112,7 @@ def played(world):
             mock.patch.multiple(
                 clock,
                 monotonic=monotonic,
-                wait=wait,
-                sleep=world.block,
+                sleep=sleep,
                 wall=lambda: EPOCH,
                 utc=lambda _: "then",
             ),

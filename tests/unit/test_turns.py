@@ -1,0 +1,67 @@
+"""Threads that wait for each other's reading; see tests/integration/test_mailbox.py for sockets."""
+
+import math
+import threading
+
+import pytest
+
+from celery_atomicity import clock
+from celery_atomicity.connection.turns import Turns, Waiting
+
+LONG = 30.0
+
+
+def waits(one):
+    """How long *one* waits when it may wait for long."""
+    began = clock.monotonic()
+    one.wait(LONG)
+    return clock.monotonic() - began
+
+
+def test_who_is_woken_just_before_it_waits_does_not_wait():
+    # Between standing in the queue and waiting, whoever read may have stopped.
+    one = Waiting()
+    one.wake()
+
+    assert waits(one) < LONG / 2
+    one.wait(0.01)  # once
+    threading.Timer(0.05, one.wake).start()
+    assert 0.01 < waits(one) < LONG / 2
+
+
+def test_what_was_found_before_is_not_waited_for():
+    one = Waiting()
+    one.done = True
+
+    assert waits(one) < LONG / 2
+
+
+@pytest.fixture
+def turns():
+    return Turns()
+
+
+def test_who_stops_wakes_the_next_that_still_waits(turns):
+    reader, found, overdue, left, follower = (Waiting() for _ in range(5))
+    turns.claim(reader)
+    for one in (found, overdue, left, follower):
+        assert not turns.is_mine(one)
+    found.done = True
+    overdue.deadline = clock.monotonic() - 1
+    left.deadline = -math.inf
+
+    turns.leave(reader)
+
+    assert waits(follower) < LONG / 2
+    assert turns.is_mine(follower)
+
+
+def test_whoever_waits_takes_over_from_one_that_was_torn_away(turns):
+    torn, follower = Waiting(), Waiting()
+    torn.deadline = clock.monotonic() + LONG
+    turns.claim(torn)
+    assert not turns.is_mine(follower)
+
+    torn.deadline = clock.monotonic() - 1e-6
+
+    assert turns.is_mine(follower)
