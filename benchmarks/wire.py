@@ -8,6 +8,9 @@ import time
 
 from celery_atomicity.connection.resp import pack
 
+# As much as is read at a time. Room for a megabyte takes 14 us to make, which is a tenth of a trip.
+CHUNK = 1 << 16
+
 
 class Wire:
     """Commands packed beforehand over one socket, each answer read to its last line."""
@@ -22,10 +25,10 @@ class Wire:
         return self.read(lines)
 
     def read(self, lines=1):
-        answer = self.socket.recv(1 << 20)
+        answer = self.socket.recv(CHUNK)
         seen = answer.count(b"\r\n")
         while seen < lines:
-            more = self.socket.recv(1 << 20)
+            more = self.socket.recv(CHUNK)
             answer += more
             seen += more.count(b"\r\n")
         return answer
