@@ -34,6 +34,8 @@ class Clients:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        #: How many addresses there are.
+        self.count = len(settings.addresses)
         self._exchange = self._fresh()
         _every.add(self)
 
@@ -44,11 +46,6 @@ class Clients:
         """Leave inherited connections to the parent process and begin with none."""
         self._exchange.forget()
         self._exchange = self._fresh()
-
-    @property
-    def count(self) -> int:
-        """How many addresses there are."""
-        return len(self.settings.addresses)
 
     def ask(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """
@@ -205,7 +202,8 @@ class Clients:
         server = self._server()
         question = Question(1, None, self._exchange.timeout)
         self._exchange.ask(server, question, (command,))
-        reply = cast("Reply", question.replies[0])
+        [reply] = question.replies
+        assert reply is not None  # it has its answer, or an error in its place
         if isinstance(reply.value, Exception):
             raise _unavailable(server, reply.value)
         return reply

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
 from celery_atomicity.connection.question import Question
-from celery_atomicity.connection.readiness import readable
+from celery_atomicity.connection.readiness import readable, readable_of
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Command
 from celery_atomicity.connection.server import Server
@@ -70,7 +70,7 @@ class Exchange:
     def connect(self, server: Server) -> None:
         """Have a link to *server* if that can be, connecting in the calling thread."""
         with self._lock:
-            if self._usable_link(server) is not None:
+            if self._usable_link(server, clock.monotonic()) is not None:
                 return
             self._changed.wait_for(lambda: not server.connecting, 3 * self.timeout)
             if not server.due(clock.monotonic()):
@@ -82,7 +82,7 @@ class Exchange:
         """Reconnect what is down in threads aside; wait only while fewer than *needed* are up."""
         with self._lock:
             now = clock.monotonic()
-            links = [self._usable_link(server) for server in self.servers]
+            links = [self._usable_link(server, now) for server in self.servers]
             if None not in links:
                 return
             for server in self.servers:
@@ -145,7 +145,7 @@ class Exchange:
         link = server.link
         while link is not None and link.oldest is not None:
             descriptor = link.socket.fileno()
-            if descriptor < 0 or not readable([descriptor], self.timeout):
+            if descriptor < 0 or not readable(descriptor, self.timeout):
                 return
             self._take(server)
 
@@ -160,14 +160,14 @@ class Exchange:
             receivers = [(question, index, command) for index, command in enumerate(commands)]
             self._write(server, link, data, receivers)
 
-    def _usable_link(self, server: Server) -> Link | None:
+    def _usable_link(self, server: Server, now: float) -> Link | None:
         """The link, unless it turns out to be dead or overdue."""
         link = server.link
-        if link is None or link.is_fresh(clock.monotonic()):
+        if link is None or link.is_fresh(now):
             return link
         if link.oldest is not None:
             self._drop_overdue(server)
-        elif readable([link.socket.fileno()], 0):
+        elif readable(link.socket.fileno(), 0):
             # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
         return server.link
@@ -180,32 +180,16 @@ class Exchange:
 
         Connects in the calling thread where that is needed.
         """
-        if server.link is None or not self.send(server, question, commands):
+        with self._lock:
+            connected = self._usable_link(server, question.sent) is not None
+            if connected:
+                self._put(server, question, commands, 0)
+        if not connected:
             self.connect(server)
             question.begin()
-            self.send(server, question, commands, or_fail=True)
+            with self._lock:
+                self._put(server, question, commands, 0)
         self.read_until_done(question)
-
-    def send(
-        self,
-        server: Server,
-        question: Question,
-        commands: Sequence[Command],
-        *,
-        or_fail: bool = False,
-    ) -> bool:
-        """
-        Write *commands* to *server*, whose answers are those of *question*.
-
-        Returns:
-            Whether there is a link. Where there is none and it must not fail, nothing was done.
-        """
-        with self._lock:
-            if self._usable_link(server) is None and not or_fail:
-                return False
-            self._put(server, question, commands, 0)
-            self._turns.claim(question)
-            return True
 
     def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
         """Write to each server its *commands*, after *connect_aside*; one that is down fails."""
@@ -249,17 +233,16 @@ class Exchange:
 
     def read_until_done(self, question: Question) -> None:
         """Read, or wait for somebody who reads for us, until *question* is decided or overdue."""
-        while not question.done:
-            if self._turns.is_mine(question):
-                try:
-                    while not question.done:
-                        self._read(question)
-                finally:
-                    self._turns.pass_on(question)
-            else:
-                question.wait(question.until - clock.monotonic())
-                self._expire(question)
-        self._turns.leave(question)
+        turns = self._turns
+        try:
+            while not question.done:
+                if turns.is_mine(question):
+                    self._read(question)
+                else:
+                    question.wait(question.until - clock.monotonic())
+                    self._expire(question)
+        finally:
+            turns.leave(question)
 
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
@@ -272,10 +255,13 @@ class Exchange:
                 links[descriptor] = server
         if left <= 0 or not links:
             self._expire(question)
-            return
-        # With several addresses a link may come while we wait, on which others are then answered.
-        for descriptor in readable(links, left if len(self.servers) == 1 else min(left, SLICE)):
-            self._take(links[descriptor])
+        elif len(self.servers) == 1:
+            if readable(descriptor, left):
+                self._take(server)
+        else:
+            # A link may come while we wait, on which others are then answered.
+            for descriptor in readable_of(links, min(left, SLICE)):
+                self._take(links[descriptor])
 
     def _take(self, server: Server) -> None:
         """Hand out what *server* has answered."""

@@ -73,17 +73,16 @@ class Link:
             OSError: The connection broke, or the server takes nothing any more (TimeoutError).
         """
         self._pending.extend(receivers)
-        sent = self._send(data)
-        while sent < len(data):
+        while True:
+            try:
+                sent = self.socket.send(data)
+            except BLOCKED:
+                sent = 0
+            if sent == len(data):
+                return
+            data = data[sent:]
             if not writable(self.socket.fileno(), seconds):
                 raise TimeoutError(f"it took no data for {seconds:g} s")
-            sent += self._send(data[sent:])
-
-    def _send(self, data: bytes) -> int:
-        try:
-            return self.socket.send(data)
-        except BLOCKED:
-            return 0
 
     def read(self) -> list[tuple[Receiver, object]]:
         """

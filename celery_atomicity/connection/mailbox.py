@@ -46,12 +46,8 @@ class Bell(Waiting):
         run: The run of the server that rang it.
     """
 
-    __slots__ = ("run", "said")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.deadline = -math.inf
-        self.said = self.run = ""
+    deadline = -math.inf
+    said = run = ""
 
     def ring(self, said: str = "", run: str = "") -> None:
         """Tell whoever waits for it that it is time to look, and *said*."""
@@ -151,7 +147,7 @@ class Mailbox:
             if left <= 0 or descriptor < 0:
                 return
             try:
-                if readable([descriptor], left):
+                if readable(descriptor, left):
                     for message in link.heard():
                         self._take(message, link.run)
             except (OSError, ValueError) as error:
@@ -219,7 +215,7 @@ class Mailbox:
     def _await_subscription(self, link: Link) -> None:
         until = clock.monotonic() + self._settings.timeout
         while (left := until - clock.monotonic()) > 0:
-            readable([link.socket.fileno()], left)
+            readable(link.socket.fileno(), left)
             if any(_push(message)[0] == b"subscribe" for message in link.heard()):
                 return
         raise TimeoutError(f"no answer within {self._settings.timeout:g} s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock
@@ -43,9 +42,8 @@ class Question(Waiting):
 
     Attributes:
         done: Decided: all have answered, or those who have are enough.
+        until: When to stop waiting, on our clock: it is overdue, or what there is has to do.
     """
-
-    __slots__ = ("_decided", "_enough", "_missing", "_patient_until", "_timeout", "replies", "sent")
 
     def __init__(
         self,
@@ -54,19 +52,17 @@ class Question(Waiting):
         timeout: float,
         enough: Callable[[list[Reply | None]], bool] | None = None,
     ) -> None:
-        super().__init__()
         self.replies: list[Reply | None] = [None] * expected
         self._timeout = timeout
         self.begin()
         self._missing = expected
         self._decided = decided
         self._enough = enough
-        self._patient_until = math.inf
 
     def begin(self) -> None:
         """It is sent now: its time begins."""
         self.sent = clock.monotonic()
-        self.deadline = self.sent + self._timeout
+        self.deadline = self.until = self.sent + self._timeout
 
     def answer(self, index: int, value: object, run: str) -> None:
         """Take in the answer of the address, or to the command, of this *index*."""
@@ -84,21 +80,14 @@ class Question(Waiting):
             self.done = True
             self.wake()
         elif (
-            self._enough is not None
-            and self._patient_until == math.inf
-            and self._enough(self.replies)
+            self._enough is not None and self.until == self.deadline and self._enough(self.replies)
         ):
-            self._patient_until = clock.monotonic() + PATIENCE
+            self.until = min(self.deadline, clock.monotonic() + PATIENCE)
             self.wake()
-
-    @property
-    def until(self) -> float:
-        """When to stop waiting, on our clock: it is overdue, or what there is has to do."""
-        return min(self.deadline, self._patient_until)
 
     def make_do(self) -> None:
         """Take what there is for the decision, if it is enough and patience has ended."""
-        if not self.done and clock.monotonic() >= self._patient_until:
+        if not self.done and self.until < self.deadline and clock.monotonic() >= self.until:
             self.done = True
 
     def extend(self) -> None:

@@ -12,7 +12,17 @@ if TYPE_CHECKING:
 # since it cannot make it yield.
 
 
-def readable(descriptors: Collection[int], seconds: float) -> Collection[int]:
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether *descriptor* has something to read, waiting at most *seconds* for it."""
+    try:
+        poll = select.poll()
+    except AttributeError:
+        return bool(select.select([descriptor], [], [], max(0.0, seconds))[0])
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000 if seconds > 0 else 0))
+
+
+def readable_of(descriptors: Collection[int], seconds: float) -> Collection[int]:
     """Those of *descriptors* that have something to read, waiting at most *seconds* for one."""
     try:
         poll = select.poll()

@@ -63,16 +63,17 @@ def pack(arguments: Sequence[Argument]) -> bytes:
 def pack_all(arguments: Iterable[Argument]) -> bytes:
     """The words of a command."""
     # Nearly all of them are ASCII, whose length in bytes is known before they are encoded.
-    parts = []
+    packed = ""
     for argument in arguments:
-        if type(argument) is str and argument.isascii():
-            parts.append(f"${len(argument)}\r\n{argument}\r\n")
-        elif type(argument) is int:
-            text = str(argument)
-            parts.append(f"${len(text)}\r\n{text}\r\n")
-        else:
-            return b"".join(map(_pack_one, arguments))
-    return "".join(parts).encode("ascii")
+        kind = type(argument)
+        if kind is not str and kind is not int:
+            break
+        text = str(argument)
+        packed += f"${len(text)}\r\n{text}\r\n"
+    else:
+        if packed.isascii():
+            return packed.encode("ascii")
+    return b"".join(map(_pack_one, arguments))
 
 
 def _pack_one(argument: Argument) -> bytes:

@@ -18,14 +18,11 @@ class Waiting:
         deadline: When it is not waited for any more, on our clock.
     """
 
-    __slots__ = ("_event", "_woken", "deadline", "done")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.deadline = math.inf
-        self._woken = False
-        # Made by the first wait: whoever reads for himself needs none.
-        self._event: threading.Event | None = None
+    done = False
+    deadline = math.inf
+    _woken = False
+    # Made by the first wait: whoever reads for himself needs none.
+    _event: threading.Event | None = None
 
     def wait(self, seconds: float) -> None:
         """Wait until it is found, or for *wake*."""
@@ -59,38 +56,40 @@ class Turns:
         self._queue: deque[Waiting] = deque()
         self._lock = threading.Lock()
 
-    def claim(self, one: Waiting) -> None:
-        """Become the reader if nobody is; costs nothing."""
-        # Two that do this at once both read, which is allowed for, if wasteful.
-        if self.reader is None:
-            self.reader = one
-
     def is_mine(self, one: Waiting) -> bool:
         """Whether *one*'s thread is to read; if not, it stands in the queue to be woken."""
+        if self.reader is None:
+            # Two that do this at once both read, which is allowed for, if wasteful.
+            self.reader = one
         if self.reader is one:
             return True
         with self._lock:
-            reader = self.reader
-            free = reader is None or reader.done or clock.monotonic() > reader.deadline
-            if free:
+            if self._is_free():
                 self.reader = one
-            elif one not in self._queue:
+                return True
+            if one not in self._queue:
                 self._queue.append(one)
-            return free
+            # Who stops reading looks at the queue after that: one of us two sees the other.
+            if self.reader is None:
+                self.reader = one
+            return self.reader is one
 
-    def pass_on(self, one: Waiting) -> None:
-        """Stop reading, and wake one who waits, so that somebody reads while anybody waits."""
+    def _is_free(self) -> bool:
+        reader = self.reader
+        return reader is None or reader.done or clock.monotonic() > reader.deadline
+
+    def leave(self, one: Waiting) -> None:
+        """*one* waits no more: wake one who does, so that somebody reads while anybody waits."""
+        if self.reader is one:
+            self.reader = None
+        if self._queue and self.reader is None:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
         with self._lock:
-            if self.reader is one:
-                self.reader = None
-            now = clock.monotonic() if self._queue else 0.0
+            now = clock.monotonic()
             while self._queue:
                 follower = self._queue.popleft()
                 if not follower.done and now < follower.deadline:
                     follower.wake()
                     return
-
-    def leave(self, one: Waiting) -> None:
-        """*one* waits no more: see that somebody reads for those who still do."""
-        if self.reader is one or (self._queue and self.reader is None):
-            self.pass_on(one)

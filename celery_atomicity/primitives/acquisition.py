@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import secrets
 from typing import TYPE_CHECKING
 
 from celery_atomicity import clock, events
@@ -47,6 +47,11 @@ YIELD = 0.05
 DOUBT = 4
 
 
+def new_id() -> str:
+    """What nobody else can know, or come to by chance."""
+    return os.urandom(16).hex()
+
+
 class Acquisition:
     """
     One caller's way to one lease, under one id from the first request to the last.
@@ -56,22 +61,23 @@ class Acquisition:
     arrive late, does not undo what a later one was given.
     """
 
+    _number = 0
+    _value = ""
+    _ring: Bell | None = None
+    _stood: Answers | None = None
+    _leftover = False
+    _took = False
+    _races = 0
+    _refusals = 0
+    _insists = False
+    _yielded = ""
+    _pause = SHORTEST
+
     def __init__(self, clients: Clients, mailbox: Mailbox, terms: Terms) -> None:
-        self.id = secrets.token_hex(16)
+        self.id = new_id()
         self._clients = clients
         self._mailbox = mailbox
         self._terms = terms
-        self._number = 0
-        self._value = ""
-        self._ring: Bell | None = None
-        self._stood: Answers | None = None
-        self._leftover = False
-        self._took = False
-        self._races = 0
-        self._refusals = 0
-        self._insists = False
-        self._yielded = ""
-        self._pause = SHORTEST
 
     def run(
         self,
@@ -94,7 +100,7 @@ class Acquisition:
         try:
             # Before anything is asked: whoever is killed in mid-request may hold it all the same.
             estate.note(self.id, self._terms.places, self._terms.min_hold)
-            if wait != 0 and self._mailbox.listens and self._clients.count == 1:
+            if wait != 0 and self._clients.count == 1 and self._mailbox.listens:
                 # Others of this process wait, or did just now: stand in line at once.
                 self._ring = self._mailbox.expect(self.id)
             while True:
@@ -241,9 +247,7 @@ class Acquisition:
 
     def _note(self, answers: Answers) -> None:
         """Note what may have to be given back."""
-        self._took = any(
-            vote is None or vote.verdict is quorum.Verdict.GRANTED for vote in answers.votes
-        )
+        self._took = answers.may_hold
         self._leftover = self._took or self._ring is not None
 
     def _grant(self, answers: Answers) -> Holding | None:

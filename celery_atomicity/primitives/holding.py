@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock, keys
@@ -82,6 +81,10 @@ class Holding:
         sent: Our clock before the request that was granted was sent.
         runs: The run of each address that granted; empty for the others.
         handed_over: Whoever held it before has granted it, some time after the request.
+
+    Attributes:
+        released: Its holder has let go of it.
+        inherited: It belongs to the process that this one was forked from.
     """
 
     def __init__(
@@ -108,8 +111,8 @@ class Holding:
         self.due = min(self.granted + CONFIRM if handed_over else due, due, self.ends)
         self.released = False
         self._runs = list(runs)
+        self.inherited = False
         self._failure = ""
-        self._process = os.getpid()
 
     def lost(self) -> bool:
         """Whether somebody else may hold the keys by now; once it is, it stays so."""
@@ -121,11 +124,6 @@ class Holding:
                 else f"no renewal reached a majority within its ttl of {self._ttl:g} s"
             )
         return bool(self._failure) or self.inherited
-
-    @property
-    def inherited(self) -> bool:
-        """Whether it belongs to the process that this one was forked from."""
-        return os.getpid() != self._process
 
     @property
     def reason(self) -> str:

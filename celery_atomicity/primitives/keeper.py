@@ -34,16 +34,20 @@ class Keeper:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
+        self._holdings: dict[str, Holding] = {}
+        self._leaving: dict[str, Holding] = {}
         self.start_anew()
         _every.add(self)
 
     def start_anew(self) -> None:
-        """Begin with no lease: at first, and after a fork."""
-        self._holdings: dict[str, Holding] = {}
-        self._leaving: dict[str, Holding] = {}
+        """Begin with no lease: at first, and after a fork, where those there are our parent's."""
+        for holding in (*self._holdings.values(), *self._leaving.values()):
+            holding.inherited = True
+        self._holdings, self._leaving = {}, {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
+        self._keeping: object = None
+        self._idle = 0
         self._wakes_at = 0.0
         self._renewing: frozenset[str] = frozenset()
 
@@ -57,11 +61,8 @@ class Keeper:
         """Renew *holding* from now on."""
         with self._lock:
             self._holdings[holding.id] = holding
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="atomicity-keeper", daemon=True
-                )
-                self._thread.start()
+            if self._keeping is None:
+                self._start()
             elif holding.due < self._wakes_at:
                 self._changed.notify_all()
         return Lease(self, holding)
@@ -106,37 +107,61 @@ class Keeper:
 
     # -- the thread -----------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        idle = 0
-        while True:
-            with self._lock:
-                now = clock.monotonic()
-                due = min((one.due for one in self._holdings.values()), default=None)
-                idle = idle + 1 if due is None else 0
-                self._wakes_at = now + LOOK_AROUND if due is None else due
-                if due is None or due > now:
-                    # Somebody may hold nothing for days; then sleep until the next lease.
-                    asleep = idle > ROUNDS
-                    self._wakes_at = float("inf") if asleep else self._wakes_at
-                    self._changed.wait(None if asleep else self._wakes_at - now)
-                    continue
-                batch = [one for one in self._holdings.values() if one.goes_along(now)]
-                self._renewing = frozenset(one.id for one in batch)
-            try:
-                self._renew(batch)
-            except Exception as error:  # noqa: BLE001 - which is not known
-                # Nothing is known to raise here, and nothing may end the renewing of the others.
-                events.renewing_broke.tell(error=error)
-                for one in batch:
-                    one.postpone(clock.monotonic())
-            finally:
-                with self._lock:
-                    self._renewing = frozenset()
-                    self._changed.notify_all()
+    def _start(self) -> None:
+        self._keeping = token = object()
+        try:
+            threading.Thread(
+                target=self._run, args=(token,), name="atomicity-keeper", daemon=True
+            ).start()
+        except BaseException:
+            # There are too many; or we were torn away from one that runs, and ends of itself.
+            self._keeping = None
+            raise
+
+    def _run(self, token: object) -> None:
+        try:
+            while self._keeping is token:
+                batch = self._due()
+                if batch:
+                    self._renew_in_peace(batch)
+        finally:
+            if self._keeping is token:
+                self._keeping = None
+
+    def _due(self) -> list[Holding]:
+        """What is to be renewed now; none yet after a wait in which that may have changed."""
+        with self._lock:
+            now = clock.monotonic()
+            due = min((one.due for one in self._holdings.values()), default=None)
+            self._idle = self._idle + 1 if due is None else 0
+            self._wakes_at = now + LOOK_AROUND if due is None else due
+            if due is None or due > now:
+                # Somebody may hold nothing for days; then sleep until the next lease.
+                asleep = self._idle > ROUNDS
+                self._wakes_at = float("inf") if asleep else self._wakes_at
+                self._changed.wait(None if asleep else self._wakes_at - now)
+                return []
+            batch = [one for one in self._holdings.values() if one.goes_along(now)]
+            self._renewing = frozenset(one.id for one in batch)
+            return batch
+
+    def _renew_in_peace(self, batch: list[Holding]) -> None:
+        """Renew *batch*, while none of it is released."""
+        try:
+            self._renew(batch)
+        except Exception as error:  # noqa: BLE001 - which is not known
+            # Nothing is known to raise here, and nothing may end the renewing of the others.
+            events.renewing_broke.tell(error=error)
             for one in batch:
-                if one.released:
-                    # Its release may have given up waiting for us, and come first.
-                    let_go(self._clients, one.release(), at_once=True)
+                one.postpone(clock.monotonic())
+        finally:
+            with self._lock:
+                self._renewing = frozenset()
+                self._changed.notify_all()
+        for one in batch:
+            if one.released:
+                # Its release may have given up waiting for us, and come first.
+                let_go(self._clients, one.release(), at_once=True)
 
     def _renew(self, batch: list[Holding]) -> None:
         standing = [one for one in batch if not self._drop_if_lost(one)]

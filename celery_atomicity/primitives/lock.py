@@ -64,14 +64,17 @@ class Locks:
         several = (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
         ttl = self._clients.settings.lock_ttl if ttl is None else ttl
         _check("ttl", ttl, SHORTEST_TTL, LONGEST_TTL)
-        _check("wait", wait, 0.0, math.inf)
-        _check("min_hold", min_hold, 0.0, math.inf)
-        _check("max_hold", max_hold, 0.001, math.inf)
+        if wait is not None:
+            _check("wait", wait, 0.0, math.inf)
+        if min_hold is not None:
+            _check("min_hold", min_hold, 0.0, math.inf)
+        if max_hold is not None:
+            _check("max_hold", max_hold, 0.001, math.inf)
         terms = Terms(
             group=self.group,
             keys=several,
             places=_places(self.group, several),
-            holder=names.printable(holder or f"process {os.getpid()} on {NODE}"),
+            holder=names.printable(holder) if holder else _this_process(os.getpid()),
             ttl=ttl,
             grace=self._clients.settings.grace_of(ttl),
             min_hold=min_hold,
@@ -165,7 +168,7 @@ class Lock:
         lease, self._lease = self._lease, None
         if lease is None:
             return
-        held.set(tuple(one for one in held.get() if one is not lease))
+        held.set(tuple([one for one in held.get() if one is not lease]))
         lost = lease.error() if lease.lost else None
         lease.release()
         told = isinstance(error, LeaseLost) or not isinstance(error, Exception | None)
@@ -186,9 +189,12 @@ def _places(group: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     return names.lock_places(group, keys)
 
 
-def _check(name: str, value: float | None, least: float, most: float) -> None:
-    if value is None:
-        return
+@lru_cache(1)
+def _this_process(pid: int) -> str:
+    return names.printable(f"process {pid} on {NODE}")
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} is a number of seconds, not {value!r}")
     # An integer may be larger than any float, and arithmetic with one fails.

@@ -121,13 +121,13 @@ def judge(votes: Sequence[Vote | None], yielded: str = "") -> Outcome:
     total = len(votes)
     first = votes[0]
     said = [vote for vote in votes if vote is not None]
-    granted = _granted(said) >= majority(total)
+    granted = sum([vote.verdict is Verdict.GRANTED for vote in said]) >= majority(total)
     is_taken = first is not None and first.verdict is Verdict.TAKEN
     before_us = first is not None and (
         first.verdict is Verdict.NOT_OUR_TURN or (is_taken and not _is_same(first.holder, yielded))
     )
     if granted and not before_us:
-        return Outcome(granted=True, fence=max([vote.fence for vote in said]))
+        return Outcome(True, max([vote.fence for vote in said]))
     refusals = [vote for vote in said if vote.verdict is not Verdict.GRANTED]
     holder = next((vote.holder for vote in refusals if vote.holder), "")
     pauses = [vote.pause for vote in refusals if vote.pause > 0]
@@ -177,7 +177,3 @@ def renewal(answers: Sequence[Standing | None]) -> bool | None:
 def _is_same(value: str, other: str) -> bool:
     """Whether two values of a lock name the same lease, whichever its request."""
     return bool(value) and value.partition(".")[0] == other.partition(".")[0]
-
-
-def _granted(votes: Sequence[Vote | None]) -> int:
-    return len([vote for vote in votes if vote is not None and vote.verdict is Verdict.GRANTED])

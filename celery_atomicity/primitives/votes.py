@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from celery_atomicity.connection import ErrorReply
 from celery_atomicity.primitives import quorum
@@ -14,18 +14,28 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """What the addresses said to one request, and what that comes to."""
+    """
+    What the addresses said to one request, and what that comes to.
+
+    Attributes:
+        sent: Our clock before the request was sent.
+        votes: What each address said; None for silence.
+        runs: The run of each address that granted; empty for the others.
+        may_hold: One of them granted, or may have without our hearing of it.
+    """
 
     def __init__(self, replies: Sequence[Reply | None], sent: float, yielded: str = "") -> None:
         self.sent = sent
-        self.votes = [_vote(reply) for reply in replies]
+        self.votes: list[quorum.Vote | None] = []
+        self.runs: list[str] = []
+        self.may_hold = False
+        for reply in replies:
+            vote = _vote(reply)
+            granted = vote is not None and vote.verdict is quorum.Verdict.GRANTED
+            self.votes.append(vote)
+            self.runs.append(reply.run if granted and reply is not None else "")
+            self.may_hold = self.may_hold or granted or vote is None
         self.outcome = quorum.judge(self.votes, yielded)
-
-        granted = quorum.Verdict.GRANTED
-        self.runs = [
-            reply.run if reply is not None and vote is not None and vote.verdict is granted else ""
-            for reply, vote in zip(replies, self.votes, strict=True)
-        ]
 
     @property
     def is_refused(self) -> bool:
@@ -59,8 +69,9 @@ def _vote(reply: Reply | None) -> quorum.Vote | None:
     """What one address said; None for silence, which an error or nonsense is as well."""
     if reply is None or isinstance(reply.value, Exception | ErrorReply):
         return None
+    value: Any = reply.value
     try:
-        verdict, fence, pause_ms, holder = cast("tuple[int, int, int, bytes]", reply.value)
+        verdict, fence, pause_ms, holder = value
         return quorum.Vote(
             quorum.VERDICTS[verdict],
             int(fence),

@@ -1,6 +1,7 @@
 """Locks against real servers, one and three, and what happens to them in production."""
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -787,9 +788,9 @@ def test_a_lease_lives_on_by_renewals(site):
 
 def test_one_keeper_renews_all_in_one_round_trip(site):
     # LOCK-06
+    others = set(threading.enumerate())
     process = site.process()
     leases = [process.acquire(f"key {n}", ttl=1.0) for n in range(30)]
-    threads = [one for one in threading.enumerate() if one.name == "atomicity-keeper"]
     before = [scripts(server) for server in site.servers]
     reads = [
         int(server.cli("INFO", "stats").split("total_reads_processed:")[1].split()[0])
@@ -804,10 +805,32 @@ def test_one_keeper_renews_all_in_one_round_trip(site):
         # One by one they would take a read each. How many go along depends on how far apart they
         # were taken, and so on the machine.
         assert after - read < 0.75 * renewals
-    assert process.keeper._thread in threads
+    mine = set(threading.enumerate()) - others
+    assert [one.name for one in mine].count("atomicity-keeper") == 1
     assert all(not lease.lost for lease in leases)
     for lease in leases:
         lease.release()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_keeper_that_was_ended_is_followed_by_another(site):
+    # LOCK-06
+    process = site.process()
+    others = set(threading.enumerate())
+    process.acquire("a", ttl=1.0).release()
+    mine = set(threading.enumerate()) - others
+    [keeper] = [one for one in mine if one.name == "atomicity-keeper"]
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(keeper.ident), ctypes.py_object(SystemExit)
+    )
+    keeper.join(10)
+    assert not keeper.is_alive()
+
+    lease = process.acquire("a", ttl=1.0)
+    threading.Event().wait(2.0)
+
+    lease.check()
+    lease.release()
 
 
 def test_renewals_go_on_after_a_reconnect(site):

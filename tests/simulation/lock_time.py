@@ -105,7 +105,10 @@ def played(world):
         return reading
 
     fakes = SimpleNamespace(uniform=world.chance.uniform)
-    hexes = SimpleNamespace(token_hex=lambda n: f"{world.chance.getrandbits(n * 8):0{2 * n}x}")
+
+    def new_id():
+        return f"{world.chance.getrandbits(128):032x}"
+
     logging.disable(logging.CRITICAL)
     try:
         with (
@@ -119,7 +122,7 @@ def played(world):
             mock.patch.object(keeper, "threading", _Threads(world)),
             mock.patch.object(keeper, "_every", set()),
             mock.patch.object(acquisition, "random", fakes),
-            mock.patch.object(acquisition, "secrets", hexes),
+            mock.patch.object(acquisition, "new_id", new_id),
         ):
             yield
     finally:

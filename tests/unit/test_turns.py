@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections import deque
 
 import pytest
 
@@ -43,7 +44,7 @@ def turns():
 
 def test_who_stops_wakes_the_next_that_still_waits(turns):
     reader, found, overdue, left, follower = (Waiting() for _ in range(5))
-    turns.claim(reader)
+    assert turns.is_mine(reader)
     for one in (found, overdue, left, follower):
         assert not turns.is_mine(one)
     found.done = True
@@ -59,9 +60,23 @@ def test_who_stops_wakes_the_next_that_still_waits(turns):
 def test_whoever_waits_takes_over_from_one_that_was_torn_away(turns):
     torn, follower = Waiting(), Waiting()
     torn.deadline = clock.monotonic() + LONG
-    turns.claim(torn)
+    assert turns.is_mine(torn)
     assert not turns.is_mine(follower)
 
     torn.deadline = clock.monotonic() - 1e-6
+
+    assert turns.is_mine(follower)
+
+
+def test_who_stands_in_the_queue_just_after_the_reader_has_looked_reads(turns):
+    reader, follower = Waiting(), Waiting()
+    assert turns.is_mine(reader)
+
+    class Late(deque):
+        def append(self, one):
+            turns.leave(reader)
+            super().append(one)
+
+    turns._queue = Late()
 
     assert turns.is_mine(follower)
