@@ -49,13 +49,18 @@ class Answers:
 
 def is_decided(replies: Sequence[Reply | None]) -> bool:
     """Whether further replies cannot change what an attempt comes to."""
+    if replies[0] is None:
+        return False  # asked at each reply, and usually answered by this
     verdicts = [_verdict(reply) for reply in replies]
-    return quorum.is_decided(verdicts, replies.count(None), hears_first=replies[0] is not None)
+    return quorum.is_decided(verdicts, replies.count(None), hears_first=True)
 
 
 def is_enough(replies: Sequence[Reply | None]) -> bool:
     """Whether the grants among *replies* are a majority, or cannot become one."""
-    return quorum.is_enough([_verdict(reply) for reply in replies], replies.count(None))
+    missing = replies.count(None)
+    if missing >= quorum.majority(len(replies)):
+        return False  # neither a majority's grants nor their refusals can be among so few
+    return quorum.is_enough([_verdict(reply) for reply in replies], missing)
 
 
 def _verdict(reply: Reply | None) -> quorum.Verdict | None:
