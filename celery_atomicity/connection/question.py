@@ -54,13 +54,14 @@ class Question(Waiting):
     ) -> None:
         self.replies: list[Reply | None] = [None] * expected
         self._timeout = timeout
-        self.begin()
+        self.sent = clock.monotonic()
+        self.deadline = self.until = self.sent + timeout
         self._missing = expected
         self._decided = decided
         self._enough = enough
 
     def begin(self) -> None:
-        """It is sent now: its time begins."""
+        """It is sent only now: its time begins anew."""
         self.sent = clock.monotonic()
         self.deadline = self.until = self.sent + self._timeout
 
@@ -78,7 +79,8 @@ class Question(Waiting):
         complete = self._missing < FEW and None not in self.replies
         if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
-            self.wake()
+            if self._event is not None:
+                self.wake()
         elif (
             self._enough is not None and self.until == self.deadline and self._enough(self.replies)
         ):
