@@ -15,7 +15,7 @@ from pytest_celery import CeleryBrokerCluster
 from support import beat_tasks
 from support.beat_record import check, complete_again, quiet
 from support.beat_tasks import MANY_SLOTS
-from support.nodes import BeatContainer, NodeContainer
+from support.nodes import BeatContainer, NodeContainer, ended
 
 from celery_atomicity import clock
 from celery_atomicity.testing import wait_until
@@ -134,11 +134,6 @@ class Storm:
         node.freeze()
         quiet(self.ticks, self.chance.uniform(0.2, 8))
         node.thaw()
-
-
-def ended(node):
-    node.container.reload()
-    return node.container.status == "exited"
 
 
 def all_done(app):

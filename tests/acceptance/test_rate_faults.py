@@ -1,9 +1,13 @@
 """``rate_limited`` when a worker, a broker or the arbiter goes away, and on RabbitMQ."""
 
+import json
+
 import pytest
 from chaos.checker.rates import worst_excess
 from pytest_celery import RESULT_TIMEOUT
+from redis import Redis
 from support import rate_tasks
+from support.nodes import ended
 from support.rate_checks import (
     all_started,
     assert_message_stays,
@@ -11,9 +15,10 @@ from support.rate_checks import (
     attained,
     calls,
 )
-from support.rate_tasks import add, late, slow
+from support.rate_tasks import add, late, patient, slow
 from support.shared import cluster
 
+from celery_atomicity.integration.rate_limit.admission import TICKET
 from celery_atomicity.testing import Server, wait_until
 
 pytest_plugins = ["support.rate_fixtures"]
@@ -108,6 +113,43 @@ class TestFleet:
 
         assert worst_excess(at(entries), 20) <= 0
         assert len({entry["node"] for entry in entries}) == 3
+
+
+class TestTheWorkerStopsWhileTasksWait:
+    """It does not wait for what only waits: that goes back to its queue, and keeps its place."""
+
+    POOLS = ("prefork", "threads", "gevent", "solo")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def workers(cls):
+        return [{"pool": pool, "queue": pool} for pool in cls.POOLS]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def conf(cls):
+        return {}
+
+    def test_they_are_given_back(self, celery_setup, starts, arbiter):
+        # RATE-03
+        before = calls(arbiter)
+        for pool in self.POOLS:
+            patient.apply_async((pool,), queue=pool).get(timeout=RESULT_TIMEOUT)
+        waiting = {pool: patient.apply_async((pool,), queue=pool) for pool in self.POOLS}
+        asked = 2 * len(self.POOLS)
+        wait_until(lambda: calls(arbiter) >= before + asked, 30, "all know their place")
+        nodes = celery_setup.worker_cluster
+
+        for node in nodes:
+            node.kill("SIGTERM")
+
+        wait_until(lambda: all(map(ended, nodes)), 50, "the workers end")
+        assert len(starts()) == len(self.POOLS)
+        with Redis.from_url(celery_setup.app.conf.broker_url) as broker:
+            for pool, result in waiting.items():
+                [message] = map(json.loads, broker.lrange(pool, 0, -1))
+                assert message["headers"]["id"] == result.id
+                assert message["headers"][TICKET]
 
 
 class TestTwoServers:

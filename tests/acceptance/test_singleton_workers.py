@@ -5,6 +5,7 @@ import pytest
 from pytest_celery import RESULT_TIMEOUT
 from redis import Redis
 from support import singleton_tasks
+from support.nodes import ended
 from support.shared import cluster
 from support.singleton_tasks import hold, hold_briefly, hold_or_skip, lose_and_stop
 from support.turns import assert_one_at_a_time
@@ -34,11 +35,6 @@ def default_worker_app(default_worker_app):
 needs_soft_shutdown = pytest.mark.skipif(
     celery.VERSION < (5, 5), reason="soft shutdown came with Celery 5.5"
 )
-
-
-def ended(node):
-    node.container.reload()
-    return node.container.status == "exited"
 
 
 def get(result):

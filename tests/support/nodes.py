@@ -26,6 +26,12 @@ def answering(app, nodes):
     return {name for answer in answers for name in answer} == names
 
 
+def ended(node):
+    """Whether the process of *node* has ended."""
+    node.container.reload()
+    return node.container.status == "exited"
+
+
 def everything_at_work(app, nodes):
     """The ids of all tasks that these workers run, or have fetched to run."""
     found = set()

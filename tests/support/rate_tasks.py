@@ -76,6 +76,12 @@ def waiting(self):
 
 
 @shared_task(bind=True)
+@rate_limited("1/m", key="{queue}", scope="patient", on_limit="wait")
+def patient(self, queue):
+    note(self)
+
+
+@shared_task(bind=True)
 @rate_limited("8/s", scope="chained")
 def add(self, left, right):
     note(self)
