@@ -189,6 +189,10 @@ class Mailbox:
             events.mailbox_gone.tell(reason=str(error))
         finally:
             with self._lock:
+                if link is not None:
+                    # They may have been rung in vain; nobody reads yet, who must not be disturbed.
+                    for bell in list(self._waiting.values()):
+                        bell.ring()
                 self._link = link
                 self._used_at = clock.monotonic()
                 self._connecting_until = -math.inf
@@ -197,8 +201,6 @@ class Mailbox:
         if link is None:
             return False
         self._watch()
-        for bell in list(self._waiting.values()):
-            bell.ring()
         return True
 
     def _connect(self) -> Link:

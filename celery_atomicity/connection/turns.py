@@ -8,6 +8,9 @@ from collections import deque
 
 from celery_atomicity import clock
 
+# How much later than its deadline a reader counts as torn away, in seconds: most are only late.
+TORN = 0.5
+
 
 class Waiting:
     """
@@ -48,7 +51,7 @@ class Turns:
 
     Attributes:
         reader: Whose thread reads at present, if any. One that was torn away counts no more once
-            it is overdue.
+            it is well overdue.
     """
 
     def __init__(self) -> None:
@@ -76,7 +79,7 @@ class Turns:
 
     def _is_free(self) -> bool:
         reader = self.reader
-        return reader is None or reader.done or clock.monotonic() > reader.deadline
+        return reader is None or reader.done or clock.monotonic() > reader.deadline + TORN
 
     def leave(self, one: Waiting) -> None:
         """*one* waits no more: wake one who does, so that somebody reads while anybody waits."""

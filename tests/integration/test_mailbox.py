@@ -4,8 +4,11 @@ import contextlib
 import ctypes
 import gc
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -260,6 +263,23 @@ def test_no_ring_is_lost_among_many_who_come_and_go(server, mailbox, pool):
     with Ringer(server, mailbox.channel) as ringer:
         runs = [pool.submit(missed, number) for number in range(12)]
         assert [run.result(90) for run in runs] == [[]] * 12
+
+
+@pytest.mark.parametrize("greenlets", ["gevent", "eventlet"])
+def test_greenlets_take_turns_too(server, greenlets):
+    # eventlet refuses a second one that waits for the same socket
+    pytest.importorskip(greenlets)
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "support.many_readers", greenlets, server.url],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stdout.splitlines()[-1:] == ["[] 800 0"], done.stdout + done.stderr
 
 
 def test_it_listens_while_somebody_waits_and_not_for_good(server, mailbox, monkeypatch):

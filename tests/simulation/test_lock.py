@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from celery_atomicity import clock
-from celery_atomicity.primitives import acquisition, holding, quorum
+from celery_atomicity.primitives import acquisition, holding, quorum, votes
 from celery_atomicity.primitives.acquisition import Acquisition
 from celery_atomicity.primitives.holding import CONFIRM, Holding, release_call
 from simulation import lock_store
@@ -423,10 +423,11 @@ def test_the_simulation_sees_newcomers_that_overtake(monkeypatch):
 
 
 def test_the_simulation_sees_newcomers_that_do_not_hear_the_first(monkeypatch):
-    real = quorum.is_decided
-    monkeypatch.setattr(
-        quorum, "is_decided", lambda votes, missing, **_: real(votes, missing, hears_first=True)
-    )
+    def is_decided(replies):
+        verdicts = [votes._verdict(reply) for reply in replies]
+        return quorum.is_decided(verdicts, replies.count(None), hears_first=True)
+
+    monkeypatch.setattr(acquisition, "is_decided", is_decided)
 
     assert any(overtaken(in_turn(seed, 3)) for seed in range(60))
 
