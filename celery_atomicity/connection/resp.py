@@ -63,14 +63,16 @@ def pack(arguments: Sequence[Argument]) -> bytes:
 def pack_all(arguments: Iterable[Argument]) -> bytes:
     """The words of a command."""
     # Nearly all of them are ASCII, whose length in bytes is known before they are encoded.
-    packed = ""
+    parts = []
     for argument in arguments:
-        kind = type(argument)
-        if kind is not str and kind is not int:
+        text = argument
+        if type(text) is int:
+            text = str(text)
+        elif type(text) is not str:
             break
-        text = str(argument)
-        packed += f"${len(text)}\r\n{text}\r\n"
+        parts.append(f"${len(text)}\r\n{text}\r\n")
     else:
+        packed = "".join(parts)
         if packed.isascii():
             return packed.encode("ascii")
     return b"".join(map(_pack_one, arguments))
