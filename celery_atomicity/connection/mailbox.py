@@ -106,11 +106,14 @@ class Mailbox:
         Blocks until the subscription stands, at most for about three timeouts.
         """
         bell = Bell()
-        self._waiting[ticket] = bell
-        if self._link is not None or self._subscribe():
-            return bell
-        self.forget(ticket)
-        return None
+        with self._lock:
+            self._waiting[ticket] = bell
+        if self._link is None and not self._subscribe():
+            self.forget(ticket)
+            return None
+        if not self._watched:
+            self._watch()
+        return bell
 
     def wait(self, bell: Bell, seconds: float) -> None:
         """
@@ -198,10 +201,7 @@ class Mailbox:
                 self._connecting_until = -math.inf
                 self._rests_until = self._used_at + REST
                 self._changed.notify_all()
-        if link is None:
-            return False
-        self._watch()
-        return True
+        return link is not None
 
     def _connect(self) -> Link:
         link = Server(self._settings.addresses[0], self._settings).connect()
@@ -229,17 +229,21 @@ class Mailbox:
             if self._watched:
                 return
             self._watched = True
-        threading.Thread(
-            target=self._close_when_idle, name="atomicity-mailbox", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=self._close_when_idle, name="atomicity-mailbox", daemon=True
+            ).start()
+        except BaseException:
+            # There are too many; or we were torn away, and then there may be two.
+            self._watched = False
+            raise
 
     def _close_when_idle(self) -> None:
         while True:
             with self._lock:
-                link = self._link
                 idle = 0.0 if self._waiting else clock.monotonic() - self._used_at
-                if link is None or idle >= IDLE:
-                    self._link, self._watched = None, False
+                if idle >= IDLE:
+                    link, self._link, self._watched = self._link, None, False
                     break
             clock.sleep(IDLE - idle)
         if link is not None:

@@ -265,6 +265,42 @@ def test_no_ring_is_lost_among_many_who_come_and_go(server, mailbox, pool):
         assert [run.result(90) for run in runs] == [[]] * 12
 
 
+def test_a_subscription_that_nobody_could_watch_is_watched_later(server, mailbox, monkeypatch):
+    # F99
+    monkeypatch.setattr("celery_atomicity.connection.mailbox.IDLE", 0.2)
+    with monkeypatch.context() as patch:
+
+        def refuse(_):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            mailbox.expect("a")
+    mailbox.forget("a")
+
+    mailbox.expect("b")
+    mailbox.forget("b")
+
+    wait_until(lambda: listeners(server) == 0, what="it listens no more")
+
+
+def test_it_is_watched_over_an_outage(server, mailbox, pool, monkeypatch):
+    # F99
+    monkeypatch.setattr("celery_atomicity.connection.mailbox.IDLE", 0.2)
+    [bell] = expected(mailbox, "a")
+    clock.sleep(REST)
+    waiting = pool.submit(wait, mailbox, bell)
+    server.kill()
+    clock.sleep(0.5)
+    server.start()
+    assert waiting.result(SOON)
+    assert listeners(server) == 1
+
+    mailbox.forget("a")
+
+    wait_until(lambda: listeners(server) == 0, what="it listens no more")
+
+
 @pytest.mark.parametrize("greenlets", ["gevent", "eventlet"])
 def test_greenlets_take_turns_too(server, greenlets):
     # eventlet refuses a second one that waits for the same socket
