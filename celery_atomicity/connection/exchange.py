@@ -26,7 +26,7 @@ from celery_atomicity.connection.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from celery_atomicity.connection.link import Link
+    from celery_atomicity.connection.link import Link, Receiver
     from celery_atomicity.settings import Settings
 
 # How long the others are waited for when a majority is connected, in seconds, if nothing is known
@@ -163,7 +163,9 @@ class Exchange:
         if commands:
             question = Question(len(commands), lambda _: True, self.timeout)
             question.look()
-            self._write(server, link, question, commands, 0)
+            data = b"".join([command.data for command in commands])
+            receivers = [(question, index, command) for index, command in enumerate(commands)]
+            self._write(server, link, data, receivers)
 
     def _usable_link(self, server: Server, now: float) -> Link | None:
         """The link, unless it turns out to be dead or overdue."""
@@ -186,12 +188,10 @@ class Exchange:
         Connects in the calling thread where that is needed.
         """
         with self._lock:
-            link = server.link
-            if link is None or not link.is_fresh(question.sent):
-                link = self._usable_link(server, question.sent)
-            if link is not None:
-                self._write(server, link, question, commands, 0)
-        if link is None:
+            connected = self._usable_link(server, question.sent) is not None
+            if connected:
+                self._put(server, question, commands, 0)
+        if not connected:
             self.connect(server)
             question.begin()
             with self._lock:
@@ -218,23 +218,17 @@ class Exchange:
             for index in range(len(commands)):
                 question.answer(first + index, error, "")
             self._return_soon(server)
-        else:
-            self._write(server, link, question, commands, first)
-
-    def _write(
-        self,
-        server: Server,
-        link: Link,
-        question: Question,
-        commands: Sequence[Command],
-        first: int,
-    ) -> None:
-        if len(commands) == 1:
+        elif len(commands) == 1:
             [command] = commands
-            data, receivers = command.data, [(question, first, command)]
+            self._write(server, link, command.data, [(question, first, command)])
         else:
             data = b"".join([command.data for command in commands])
-            receivers = [(question, index, each) for index, each in enumerate(commands, first)]
+            receivers = [
+                (question, index, command) for index, command in enumerate(commands, first)
+            ]
+            self._write(server, link, data, receivers)
+
+    def _write(self, server: Server, link: Link, data: bytes, receivers: list[Receiver]) -> None:
         try:
             link.send(data, receivers, self.timeout)
         except OSError as error:
@@ -292,7 +286,7 @@ class Exchange:
                     again = Command(command.in_full(question.done))
                     # The question may be over, and a release still has to be done.
                     question.extend()
-                    self._write(server, link, question, (again,), index)
+                    self._write(server, link, again.data, [(question, index, again)])
             else:
                 question.answer(index, value, link.run)
                 if isinstance(value, ErrorReply) and command.in_full:

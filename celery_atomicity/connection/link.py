@@ -95,10 +95,8 @@ class Link:
             ValueError: What came is not an answer.
             IndexError: It is an answer to nothing.
         """
-        answers: list[tuple[Receiver, object]] = []
         with self._reading:
-            for value in self._values():
-                answers.append((self._pending.popleft(), value))  # noqa: PERF401 - a call less
+            answers = [(self._pending.popleft(), value) for value in self._values()]
             self._quiet_since = clock.monotonic()
         return answers
 

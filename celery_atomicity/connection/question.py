@@ -54,14 +54,13 @@ class Question(Waiting):
     ) -> None:
         self.replies: list[Reply | None] = [None] * expected
         self._timeout = timeout
-        self.sent = clock.monotonic()
-        self.deadline = self.until = self.sent + timeout
+        self.begin()
         self._missing = expected
         self._decided = decided
         self._enough = enough
 
     def begin(self) -> None:
-        """It is sent only now: its time begins anew."""
+        """It is sent now: its time begins."""
         self.sent = clock.monotonic()
         self.deadline = self.until = self.sent + self._timeout
 
@@ -79,8 +78,7 @@ class Question(Waiting):
         complete = self._missing < FEW and None not in self.replies
         if complete or (self._decided is not None and self._decided(self.replies)):
             self.done = True
-            if self._event is not None:
-                self.wake()
+            self.wake()
         elif (
             self._enough is not None and self.until == self.deadline and self._enough(self.replies)
         ):
