@@ -53,8 +53,6 @@ class Exchange:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._turns = Turns()
-        # Which server is read from by which descriptor; another table whenever that changes.
-        self._linked: dict[int, Server] = {}
 
     def forget(self) -> None:
         """Let go of what a parent process left us, without disturbing it."""
@@ -116,16 +114,10 @@ class Exchange:
                 server.connecting = False
                 if link is not None:
                     server.connected(link)
-                    self._relink()
                     self._send_owed(server, link)
                 else:
                     server.failed(failure or ConnectionError("interrupted"), clock.monotonic())
                 self._changed.notify_all()
-
-    def _relink(self) -> None:
-        self._linked = {
-            server.link.descriptor: server for server in self.servers if server.link is not None
-        }
 
     def _return_soon(self, server: Server) -> None:
         """See that what is owed to *server* gets there though nobody may ask it again."""
@@ -152,7 +144,8 @@ class Exchange:
         """Read what *server* still owes: a script that it does not know is sent anew only then."""
         link = server.link
         while link is not None and link.oldest is not None:
-            if not readable(link.descriptor, self.timeout):
+            descriptor = link.socket.fileno()
+            if descriptor < 0 or not readable(descriptor, self.timeout):
                 return
             self._take(server)
 
@@ -174,7 +167,7 @@ class Exchange:
             return link
         if link.oldest is not None:
             self._drop_overdue(server)
-        elif readable(link.descriptor, 0):
+        elif readable(link.socket.fileno(), 0):
             # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
         return server.link
@@ -254,17 +247,21 @@ class Exchange:
     def _read(self, question: Question) -> None:
         """Hand out the answers that are there, waiting for some until the question is overdue."""
         left = question.until - clock.monotonic()
-        linked = self._linked
-        if left <= 0 or not linked:
+        # Another thread may drop a link at any time; a closed one has no descriptor.
+        links: dict[int, Server] = {}
+        for server in self.servers:
+            link = server.link
+            if link is not None and (descriptor := link.socket.fileno()) >= 0:
+                links[descriptor] = server
+        if left <= 0 or not links:
             self._expire(question)
         elif len(self.servers) == 1:
-            [(descriptor, server)] = linked.items()
             if readable(descriptor, left):
                 self._take(server)
         else:
             # A link may come while we wait, on which others are then answered.
-            for descriptor in readable_of(linked, min(left, SLICE)):
-                self._take(linked[descriptor])
+            for descriptor in readable_of(links, min(left, SLICE)):
+                self._take(links[descriptor])
 
     def _take(self, server: Server) -> None:
         """Hand out what *server* has answered."""
@@ -343,7 +340,6 @@ class Exchange:
         """Close the link and answer whoever waits for it with *error*."""
         link, server.link = server.link, None
         if link is not None:
-            self._relink()
             link.close()
             for question, index, command in link.unanswered():
                 if command.is_owed:

@@ -39,7 +39,6 @@ class Link:
     A connected socket. Answers come in the order of the commands, so their receivers queue.
 
     Attributes:
-        descriptor: The socket's; once it is closed, perhaps another's.
         run: What distinguishes this run of the server from any other.
         sits_out: Seconds, from when it was connected, for which the server grants no lease.
     """
@@ -49,7 +48,6 @@ class Link:
         self._connection = connection
         sock = connection._sock  # noqa: SLF001 - there is no public way to it
         self.socket: socket.socket | Guarded = Guarded(sock) if tls else sock
-        self.descriptor = self.socket.fileno()
         self.run = run
         self.sits_out = sits_out
         self._pending: deque[Receiver] = deque()
@@ -83,7 +81,7 @@ class Link:
             if sent == len(data):
                 return
             data = data[sent:]
-            if not writable(self.descriptor, seconds):
+            if not writable(self.socket.fileno(), seconds):
                 raise TimeoutError(f"it took no data for {seconds:g} s")
 
     def read(self) -> list[tuple[Receiver, object]]:

@@ -146,10 +146,11 @@ class Mailbox:
         """Ring whoever is rung until *bell* is, it is overdue, or the connection is gone."""
         while not bell.done and (link := self._link) is not None:
             left = bell.deadline - clock.monotonic()
-            if left <= 0:
+            descriptor = link.socket.fileno()
+            if left <= 0 or descriptor < 0:
                 return
             try:
-                if readable(link.descriptor, left):
+                if readable(descriptor, left):
                     for message in link.heard():
                         self._take(message, link.run)
             except (OSError, ValueError) as error:
@@ -216,7 +217,7 @@ class Mailbox:
     def _await_subscription(self, link: Link) -> None:
         until = clock.monotonic() + self._settings.timeout
         while (left := until - clock.monotonic()) > 0:
-            readable(link.descriptor, left)
+            readable(link.socket.fileno(), left)
             if any(_push(message)[0] == b"subscribe" for message in link.heard()):
                 return
         raise TimeoutError(f"no answer within {self._settings.timeout:g} s")
