@@ -182,12 +182,9 @@ class Clients:
         up: int,
     ) -> list[Reply | None]:
         """Send each address its *commands*, once *up* of them are connected if that can be."""
-        first = self._server()
+        self._server()
         exchange = self._exchange
-        if self.count == 1:
-            exchange.connect(first)
-        else:
-            exchange.connect_aside(up)
+        exchange.connect(exchange.servers, up)
         if enough is not None:
             now = clock.monotonic()
             if any(server.is_late(now) for server in exchange.servers):

@@ -12,22 +12,28 @@ torn away is replaced when its question is overdue, and a socket in mid-command 
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock
+from celery_atomicity import clock, threads
+from celery_atomicity.connection.link import Broken
 from celery_atomicity.connection.question import Question
 from celery_atomicity.connection.readiness import readable, readable_of
 from celery_atomicity.connection.resp import ErrorReply
 from celery_atomicity.connection.script import Command
 from celery_atomicity.connection.server import Server
 from celery_atomicity.connection.turns import Turns
+from celery_atomicity.threads import Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from celery_atomicity.connection.link import Link, Receiver
     from celery_atomicity.settings import Settings
+
+# Timeouts that connecting is waited for, at the most: it takes several requests.
+PATIENCE = 3
 
 # How long the others are waited for when a majority is connected, in seconds, if nothing is known
 # against them.
@@ -51,7 +57,7 @@ class Exchange:
         self.timeout = settings.timeout
         self.servers = [Server(address, settings) for address in settings.addresses]
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Changes()
         self._turns = Turns()
 
     def forget(self) -> None:
@@ -67,71 +73,87 @@ class Exchange:
 
     # -- connecting -----------------------------------------------------------------------------
 
-    def connect(self, server: Server) -> None:
-        """Have a link to *server* if that can be, connecting in the calling thread."""
-        with self._lock:
-            if self._usable_link(server, clock.monotonic()) is not None:
-                return
-            self._changed.wait_for(lambda: not server.connecting, 3 * self.timeout)
-            if not server.due(clock.monotonic()):
-                return
-            server.connecting = True
-        self._connect(server)
+    def connect(self, servers: Sequence[Server], needed: int) -> None:
+        """
+        Have links to *servers* if that can be; wait only while fewer than *needed* are up.
 
-    def connect_aside(self, needed: int) -> None:
-        """Reconnect what is down in threads aside; wait only while fewer than *needed* are up."""
+        Threads aside do it: connecting is left to a client library, which takes whatever is raised
+        into it, such as a time limit, for an outage.
+        """
         with self._lock:
             now = clock.monotonic()
-            links = [self._usable_link(server, now) for server in self.servers]
+            # Each is looked at, since one that was closed meanwhile is connected to anew.
+            links = [self._usable_link(server, now) for server in servers]
             if None not in links:
                 return
-            for server in self.servers:
+            for server in servers:
                 if server.due(now):
-                    server.connecting = True
-                    threading.Thread(
-                        target=self._connect, args=(server,), name="atomicity-connect", daemon=True
-                    ).start()
-            self._changed.wait_for(
-                lambda: (
-                    sum(one.link is not None for one in self.servers) >= needed
-                    or not any(one.connecting for one in self.servers)
-                ),
-                self.timeout,
-            )
-            # The others are not known to be down; but not for long, since they may hang.
-            self._changed.wait_for(
-                lambda: not any(one.connecting and one.error is None for one in self.servers), HELLO
-            )
+                    self._connect_aside(server, now)
+        self._await(servers, PATIENCE * self.timeout, lambda: _how_many_up(servers) >= needed)
+        # The others are not known to be down; but not for long, since they may hang.
+        unknown = [server for server in servers if server.error is None]
+        self._await(unknown, HELLO, lambda: False)
+
+    def _await(
+        self, servers: Sequence[Server], seconds: float, is_enough: Callable[[], bool]
+    ) -> None:
+        """Wait for *servers* that began to connect less than *seconds* ago."""
+        now = clock.monotonic()
+        age = min((server.connecting_for(now) for server in servers), default=math.inf)
+        self._changed.wait_for(
+            lambda: is_enough() or not any(server.connecting for server in servers), seconds - age
+        )
+
+    def _connect_aside(self, server: Server, now: float) -> None:
+        server.begin_to_connect(now)
+        try:
+            threads.start("atomicity-connect", self._connect, server)
+        except RuntimeError as error:
+            server.stop_connecting()
+            server.failed(ConnectionError(f"no thread could be started: {error}"), now)
+        except BaseException:
+            # Torn away, perhaps from a thread that runs: then two may connect, and one is too many.
+            server.stop_connecting()
+            raise
 
     def _connect(self, server: Server) -> None:
-        link, failure = None, None
+        link: Link | None = None
+        failure: Exception = ConnectionError("connecting broke off")
         try:
             link = server.connect()
         except OSError as error:
             failure = error
         finally:
             with self._lock:
-                server.connecting = False
-                if link is not None:
+                server.stop_connecting()
+                if server.link is not None:
+                    # Another thread was sooner, of which we were not to know.
+                    if link is not None:
+                        link.close()
+                elif link is None:
+                    server.failed(failure, clock.monotonic())
+                else:
                     server.connected(link)
                     self._send_owed(server, link)
-                else:
-                    server.failed(failure or ConnectionError("interrupted"), clock.monotonic())
-                self._changed.notify_all()
+            self._changed.tell()
 
     def _return_soon(self, server: Server) -> None:
         """See that what is owed to *server* gets there though nobody may ask it again."""
         if server.owed and not server.returning:
             server.returning = True
-            threading.Thread(
-                target=self._return, args=(server,), name="atomicity-return", daemon=True
-            ).start()
+            try:
+                threads.start("atomicity-return", self._return, server)
+            except RuntimeError:
+                server.returning = False  # it goes with the next connection, then
+            except BaseException:
+                server.returning = False
+                raise
 
     def _return(self, server: Server) -> None:
         try:
             for _ in range(RETURNS):
                 clock.sleep(server.pause_left(clock.monotonic()))
-                self.connect(server)
+                self.connect([server], 1)
                 self._hear_out(server)
                 with self._lock:
                     if not server.owed:
@@ -156,7 +178,7 @@ class Exchange:
         if commands:
             question = Question(len(commands), lambda _: True, self.timeout)
             question.look()
-            data = b"".join([command.data for command in commands])
+            data = b"".join([link.worded(command) for command in commands])
             receivers = [(question, index, command) for index, command in enumerate(commands)]
             self._write(server, link, data, receivers)
 
@@ -167,7 +189,7 @@ class Exchange:
             return link
         if link.oldest is not None:
             self._drop_overdue(server)
-        elif readable(link.socket.fileno(), 0):
+        elif link.is_dead():
             # The server closed it while nobody looked: connected to anew, and not yet an outage.
             self._drop(server, ConnectionResetError("the server closed the connection"))
         return server.link
@@ -178,21 +200,21 @@ class Exchange:
         """
         Ask *server* the commands of *question* and wait for the answers.
 
-        Connects in the calling thread where that is needed.
+        Connects first where that is needed.
         """
         with self._lock:
             connected = self._usable_link(server, question.sent) is not None
             if connected:
                 self._put(server, question, commands, 0)
         if not connected:
-            self.connect(server)
+            self.connect([server], 1)
             question.begin()
             with self._lock:
                 self._put(server, question, commands, 0)
         self.read_until_done(question)
 
     def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
-        """Write to each server its *commands*, after *connect_aside*; one that is down fails."""
+        """Write to each server its *commands*, after *connect*; one that is down fails."""
         first = 0
         with self._lock:
             for server, its in zip(self.servers, commands, strict=True):
@@ -213,9 +235,9 @@ class Exchange:
             self._return_soon(server)
         elif len(commands) == 1:
             [command] = commands
-            self._write(server, link, command.data, [(question, first, command)])
+            self._write(server, link, link.worded(command), [(question, first, command)])
         else:
-            data = b"".join([command.data for command in commands])
+            data = b"".join([link.worded(command) for command in commands])
             receivers = [
                 (question, index, command) for index, command in enumerate(commands, first)
             ]
@@ -224,7 +246,7 @@ class Exchange:
     def _write(self, server: Server, link: Link, data: bytes, receivers: list[Receiver]) -> None:
         try:
             link.send(data, receivers, self.timeout)
-        except OSError as error:
+        except Broken as error:
             self._fail(server, link, error)
         except BaseException:
             # Torn away in mid-command: what the server makes of the rest is anybody's guess.
@@ -270,7 +292,7 @@ class Exchange:
             return
         try:
             answers = link.read()
-        except (OSError, ValueError, IndexError) as error:
+        except Broken as error:
             self._fail(server, link, error)
             return
         except BaseException:
@@ -312,11 +334,11 @@ class Exchange:
         """Give up a link whose oldest question is overdue, so that answers are never mixed up."""
         link = server.link
         now = clock.monotonic()
-        if link is None or link.oldest is None or now < link.oldest.deadline:
+        if link is None or not link.is_overdue(now):
             return
         # It may well have answered, only nobody has looked since: a straggler after a majority.
         self._take(server)
-        if link.oldest is not None and now >= link.oldest.deadline:
+        if link.is_overdue(now):
             self._fail(server, link, TimeoutError(f"no answer within {self.timeout:g} s"))
 
     def _fail(self, server: Server, link: Link, error: Exception) -> None:
@@ -340,9 +362,12 @@ class Exchange:
         """Close the link and answer whoever waits for it with *error*."""
         link, server.link = server.link, None
         if link is not None:
-            link.close()
-            for question, index, command in link.unanswered():
+            for question, index, command in link.give_up():
                 if command.is_owed:
                     server.owed.append(command)
                 question.answer(index, error, link.run)
             self._return_soon(server)
+
+
+def _how_many_up(servers: Sequence[Server]) -> int:
+    return sum(server.link is not None for server in servers)

@@ -1,9 +1,10 @@
 """
 Being rung: one subscription per process, on a connection of its own to the first address.
 
-No thread is kept for it: of those that wait one reads for all. So whoever is alone with its wait is
-woken by the ring itself, and not by another thread that was. What is missed where an exception from
-outside tears the reader away costs time only, since whoever waits asks by itself now and then.
+Of those that wait one reads for all. So whoever is alone with its wait is woken by the ring itself,
+and not by another thread that was. What is missed where an exception from outside tears the reader
+away costs time only, since whoever waits asks by itself now and then. An attendant, a thread of our
+own into which nobody raises, connects while somebody waits, and closes the connection later.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock, events
+from celery_atomicity import clock, events, threads
+from celery_atomicity.connection.link import Broken
 from celery_atomicity.connection.readiness import readable
 from celery_atomicity.connection.resp import pack
 from celery_atomicity.connection.server import Server
-from celery_atomicity.connection.turns import Turns, Waiting
+from celery_atomicity.connection.turns import Turns
+from celery_atomicity.threads import Changes, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
 IDLE = 10.0
 REST = 0.5
 
-# Timeouts that connecting may take, at the most.
-PATIENCE = 4
+# Timeouts for which connecting is waited for, at the most.
+PATIENCE = 3
 
 
 class Bell(Waiting):
@@ -87,32 +90,28 @@ class Mailbox:
         self.channel = self._channel_of(secrets.token_hex(8))
         self._waiting: dict[str, Bell] = {}
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = Changes()
         self._turns = Turns()
-        self._connecting_until = -math.inf
+        self._attendant: object = None
+        self._alarm = Waiting()
         self._rests_until = -math.inf
         self._used_at = -math.inf
-        self._watched = False
 
     @property
     def listens(self) -> bool:
         """Whether *expect* would answer at once."""
         return self._link is not None
 
-    def expect(self, ticket: str) -> Bell | None:
+    def expect(self, ticket: str, seconds: float = math.inf) -> Bell | None:
         """
         What rings whenever *ticket* is rung; None if nobody can be rung at present.
 
-        Blocks until the subscription stands, at most for about three timeouts.
+        Blocks until the subscription stands, for *seconds* and about three timeouts at the most.
         """
-        bell = Bell()
-        with self._lock:
-            self._waiting[ticket] = bell
-        if self._link is None and not self._subscribe():
+        bell = self._waiting[ticket] = Bell()
+        if self._link is None and not self._await_link(seconds):
             self.forget(ticket)
             return None
-        if not self._watched:
-            self._watch()
         return bell
 
     def wait(self, bell: Bell, seconds: float) -> None:
@@ -125,7 +124,8 @@ class Mailbox:
         bell.deadline = clock.monotonic() + seconds
         try:
             while not bell.done and (left := bell.deadline - clock.monotonic()) > 0:
-                if self._link is None and not self._subscribe():
+                if self._link is None:
+                    self._call_attendant()
                     bell.wait(min(left, REST))
                 elif self._turns.is_mine(bell):
                     self._read(bell)
@@ -153,7 +153,7 @@ class Mailbox:
                 if readable(descriptor, left):
                     for message in link.heard():
                         self._take(message, link.run)
-            except (OSError, ValueError) as error:
+            except (Broken, Nonsense) as error:
                 self._drop(link, str(error))
             except BaseException:
                 # What was read may not have been heard, or only half of it.
@@ -173,36 +173,89 @@ class Mailbox:
             if self._link is not link:
                 return
             self._link = None
-        link.close()
+        # While nobody reads from it: its descriptor may be another's as soon as it is closed.
+        link.give_up()
+        self._alarm.wake()
         events.mailbox_gone.tell(reason=reason)
 
-    def _subscribe(self) -> bool:
-        """Listen, if that can be: connects in the calling thread, or waits for one that does."""
-        timeout = self._settings.timeout
+    # -- the attendant --------------------------------------------------------------------------
+
+    def _await_link(self, seconds: float) -> bool:
+        """Wait until the connection stands, or has failed; whether it stands."""
+        rests = self._rests_until
+        if clock.monotonic() >= rests and self._call_attendant():
+            self._changed.wait_for(
+                lambda: self._link is not None or self._rests_until != rests,
+                min(seconds, PATIENCE * self._settings.timeout),
+            )
+        return self._link is not None
+
+    def _call_attendant(self) -> bool:
+        """See that there is one, and looks; False where no thread can be started."""
         with self._lock:
-            self._changed.wait_for(lambda: clock.monotonic() >= self._connecting_until, timeout)
+            if self._attendant is None:
+                self._attendant = token = object()
+                try:
+                    threads.start("atomicity-mailbox", self._attend, token)
+                except RuntimeError:
+                    self._attendant = None
+                    return False
+                except BaseException:
+                    # Torn away, perhaps from one that runs: it is not the one, sees that, and ends.
+                    self._attendant = None
+                    raise
+        self._alarm.wake()
+        return True
+
+    def _attend(self, token: object) -> None:
+        try:
+            while (pause := self._look_after(token)) is not None:
+                self._alarm.wait(pause)
+        finally:
+            with self._lock:
+                if self._attendant is token:
+                    self._attendant = None
+
+    def _look_after(self, token: object) -> float | None:
+        """Connect, or close the connection, if it is time; seconds until the next look, if any."""
+        with self._lock:
             now = clock.monotonic()
-            if self._link is not None or now < max(self._connecting_until, self._rests_until):
-                return self._link is not None
-            # Whoever connects may be torn away, and then does not say so.
-            self._connecting_until = now + PATIENCE * timeout
+            if self._attendant is not token:
+                return None
+            idle = 0.0 if self._waiting else now - self._used_at
+            ends = idle >= IDLE
+            if ends:
+                # Whoever comes from now on calls another.
+                self._attendant = None
+                unused, self._link = self._link, None
+            elif self._link is not None or not self._waiting:
+                return IDLE - idle
+            elif now < self._rests_until:
+                return self._rests_until - now
+        if ends:
+            if unused is not None:
+                unused.give_up()
+            return None
+        self._subscribe(token)
+        return 0.0
+
+    def _subscribe(self, token: object) -> None:
+        """Listen, if that can be."""
         link = None
         try:
             link = self._connect()
-        except (OSError, ValueError) as error:
+        except (OSError, Nonsense) as error:
             events.mailbox_gone.tell(reason=str(error))
-        finally:
-            with self._lock:
-                if link is not None:
-                    # They may have been rung in vain; nobody reads yet, who must not be disturbed.
-                    for bell in list(self._waiting.values()):
-                        bell.ring()
-                self._link = link
-                self._used_at = clock.monotonic()
-                self._connecting_until = -math.inf
-                self._rests_until = self._used_at + REST
-                self._changed.notify_all()
-        return link is not None
+        with self._lock:
+            if self._attendant is token and link is not None:
+                # They may have been rung in vain; nobody reads yet, who must not be disturbed.
+                for bell in list(self._waiting.values()):
+                    bell.ring()
+                self._link, link = link, None
+            self._rests_until = clock.monotonic() + REST
+        if link is not None:
+            link.close()
+        self._changed.tell()
 
     def _connect(self) -> Link:
         link = Server(self._settings.addresses[0], self._settings).connect()
@@ -222,33 +275,9 @@ class Mailbox:
                 return
         raise TimeoutError(f"no answer within {self._settings.timeout:g} s")
 
-    # -- when nobody waits any more -------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """See that the connection is closed some time after the last wait."""
-        with self._lock:
-            if self._watched:
-                return
-            self._watched = True
-        try:
-            threading.Thread(
-                target=self._close_when_idle, name="atomicity-mailbox", daemon=True
-            ).start()
-        except BaseException:
-            # There are too many; or we were torn away, and then there may be two.
-            self._watched = False
-            raise
-
-    def _close_when_idle(self) -> None:
-        while True:
-            with self._lock:
-                idle = 0.0 if self._waiting else clock.monotonic() - self._used_at
-                if idle >= IDLE:
-                    link, self._link, self._watched = self._link, None, False
-                    break
-            clock.sleep(IDLE - idle)
-        if link is not None:
-            link.close()
+class Nonsense(ValueError):
+    """What came is nothing that comes over a subscription."""
 
 
 def _push(message: object) -> tuple[object, bytes]:
@@ -256,13 +285,13 @@ def _push(message: object) -> tuple[object, bytes]:
     The kind and the payload of what came over a subscription.
 
     Raises:
-        ConnectionRefusedError: The server refuses the subscription.
-        ValueError: It is nothing that comes over one.
+        Broken: The server refuses the subscription.
+        Nonsense: It is nothing that comes over one.
     """
     if isinstance(message, Exception):
-        raise ConnectionRefusedError(str(message))
+        raise Broken(str(message))
     if not isinstance(message, list) or len(message) != 3:  # noqa: PLR2004 - a push has three
-        raise ValueError(f"not a push: {message!r}")
+        raise Nonsense(f"not a push: {message!r}")
     kind, _, payload = message
     return kind, payload if isinstance(payload, bytes) else b""
 

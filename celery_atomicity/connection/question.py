@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from celery_atomicity import clock
-from celery_atomicity.connection.turns import Waiting
+from celery_atomicity.threads import Waiting
 
 # How long a question that has enough answers still waits for the one that matters most, in seconds.
 PATIENCE = 0.005
@@ -96,7 +96,9 @@ class Question(Waiting):
             self.deadline = clock.monotonic() + self._timeout
 
     def expire(self, error: Exception) -> None:
-        """Answer with *error* whatever is still missing."""
+        """Answer with *error* whatever is still missing; nobody waits for it any more."""
         for index, reply in enumerate(self.replies):
             if reply is None and not self.done:
                 self.answer(index, error, "")
+        # Whoever gave the last answer may have been torn away before it saw that.
+        self.done = True

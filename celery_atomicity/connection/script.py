@@ -29,11 +29,13 @@ class Command(NamedTuple):
         in_full: Makes what to send instead to a server that does not know the script; told
             whether the question was decided without it, so that nobody waits for it any more.
         is_owed: It is sent again with the next connection if there is none, or if that broke.
+        script: The name of the script that it runs, if any.
     """
 
     data: bytes
     in_full: Callable[[bool], bytes] | None = None
     is_owed: bool = False
+    script: str = ""
 
     @classmethod
     def plain(cls, *arguments: Argument) -> Command:
@@ -74,7 +76,7 @@ class Script:
             return b"*%d\r\n%b%b%b" % (count, self._in_full, packed, packed_arguments)
 
         data = b"*%d\r\n%b%b%b" % (count, self._by_hash, packed, packed_arguments)
-        return Command(data, in_full, self._late)
+        return Command(data, in_full, self._late, self.name)
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 # Whoever looks up a host needs this codec. Loaded no sooner than that, it could be half loaded by
 # one thread when another one forks, and the child would have to do without it for good.
 import encodings.idna  # noqa: F401
+import math
 import os
 import uuid
 from collections import deque
@@ -58,7 +59,6 @@ class Server:
         owed: What is to be sent with the next connection, such as releases; the oldest go first
             when it is too much.
         refusals: The errors it answers to our scripts with, each once; forgotten in an outage.
-        connecting: A thread is connecting to it.
         returning: A thread sees to it that what is owed gets there.
     """
 
@@ -68,12 +68,30 @@ class Server:
         self._grace = settings.grace
         self.link: Link | None = None
         self.error: Exception | None = None
-        self.connecting = False
         self.returning = False
         self.owed: deque[Command] = deque(maxlen=MOST_OWED)
         self.refusals: list[str] = []
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
+        self._connecting_since: float | None = None
+
+    @property
+    def connecting(self) -> bool:
+        """Whether a thread is connecting to it."""
+        return self._connecting_since is not None
+
+    def connecting_for(self, now: float) -> float:
+        """Seconds for which a thread has been connecting to it; infinite if none is."""
+        since = self._connecting_since
+        return math.inf if since is None else now - since
+
+    def begin_to_connect(self, now: float) -> None:
+        """Note that a thread connects from *now* on."""
+        self._connecting_since = now
+
+    def stop_connecting(self) -> None:
+        """Note that no thread connects."""
+        self._connecting_since = None
 
     def due(self, now: float) -> bool:
         """Whether a server without a link may be tried again by now."""
@@ -138,7 +156,7 @@ class Server:
         if self.link is not None:
             self.link.close(inherited=True)
             self.link = None
-        self.connecting = False
+        self.stop_connecting()
 
     def _arrive(self, connection: Any) -> tuple[str, float]:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -46,9 +47,12 @@ class Guarded:
     def recv(self, size: int) -> bytes:
         """As a socket's, and whatever else is decrypted: that makes nothing readable once more."""
         with self._lock:
-            data: bytes = self._socket.recv(size)
-            while pending := self._socket.pending():
-                data += self._socket.recv(pending)
+            try:
+                data: bytes = self._socket.recv(size)
+                while pending := self._socket.pending():
+                    data += self._socket.recv(pending)
+            except ValueError as error:  # closed at this very moment
+                raise OSError(errno.EBADF, str(error)) from error
             return data
 
 

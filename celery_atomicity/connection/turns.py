@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from celery_atomicity import clock
 
+if TYPE_CHECKING:
+    from celery_atomicity.threads import Waiting
+
 # How much later than its deadline a reader counts as torn away, in seconds: most are only late.
 TORN = 0.5
-
-
-class Waiting:
-    """
-    What one thread waits for, and whoever reads finds.
-
-    Attributes:
-        done: It was found.
-        deadline: When it is not waited for any more, on our clock.
-    """
-
-    done = False
-    deadline = math.inf
-    _woken = False
-    # Made by the first wait: whoever reads for himself needs none.
-    _event: threading.Event | None = None
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it is found, or for *wake*."""
-        event = self._event
-        if event is None:
-            event = self._event = threading.Event()
-        # Looked at only once there is something to be woken by.
-        if not self.done and not self._woken:
-            clock.wait(event, seconds)
-        self._woken = False
-        event.clear()
-
-    def wake(self) -> None:
-        """Make the thread that waits look again, or that is about to wait."""
-        self._woken = True
-        if self._event is not None:
-            self._event.set()
 
 
 class Turns:

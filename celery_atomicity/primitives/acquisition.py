@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from typing import TYPE_CHECKING
@@ -97,14 +98,15 @@ class Acquisition:
             LockTimeout: It was not granted in time.
         """
         began = clock.monotonic()
+        until = math.inf if wait is None else began + wait
         try:
             # Before anything is asked: whoever is killed in mid-request may hold it all the same.
             estate.note(self.id, self._terms.places, self._terms.min_hold)
             if wait != 0 and self._clients.count == 1 and self._mailbox.listens:
                 # Others of this process wait, or did just now: stand in line at once.
-                self._ring = self._mailbox.expect(self.id)
+                self._ring = self._mailbox.expect(self.id, until - began)
             while True:
-                outcome, holding = self._attempt(stand_in_line=wait != 0)
+                outcome, holding = self._attempt(until)
                 if holding is not None:
                     lease = keep(holding)
                     self._clean_up(granted=True)
@@ -112,9 +114,8 @@ class Acquisition:
                         contended = self._number > 1 or self._stood is not None
                         self._tell(events.lock_acquired, began, contended=contended)
                     return lease
-                waited = clock.monotonic() - began
-                left = None if wait is None else wait - waited
-                if left is not None and left <= 0 and not outcome.contested:
+                left = until - clock.monotonic()
+                if left <= 0 and not outcome.contested:
                     break
                 if called_off is not None and called_off():
                     break
@@ -125,14 +126,15 @@ class Acquisition:
             raise
         self._clean_up(granted=False)
         self._tell(events.lock_timed_out, began, unreachable=outcome.silent)
-        raise self._timeout(outcome, waited)
+        raise self._timeout(outcome, clock.monotonic() - began)
 
     def _tell(self, event: Event, began: float, **how: bool) -> None:
         event.tell(group=self._terms.group, waited=clock.monotonic() - began, **how)
 
     # -- one attempt ----------------------------------------------------------------------------
 
-    def _attempt(self, *, stand_in_line: bool) -> tuple[quorum.Outcome, Holding | None]:
+    def _attempt(self, until: float) -> tuple[quorum.Outcome, Holding | None]:
+        """Ask once; stand in line for the next time, if there is one before *until*."""
         if self._stood is not None:
             holding = self._handed_over(self._stood)
             if holding is not None:
@@ -159,8 +161,8 @@ class Acquisition:
             self._races = 0
             self._give_back(stay=not outcome.silent)
             standing = self._ring is not None or outcome.contested
-            if stand_in_line and not standing and first is not None:
-                self._stand_in_line()
+            if not standing and first is not None:
+                self._stand_in_line(until - clock.monotonic())
         return answers.outcome, None
 
     def _ask(self) -> tuple[Answers, bool]:
@@ -273,13 +275,15 @@ class Acquisition:
 
     # -- between attempts -----------------------------------------------------------------------
 
-    def _stand_in_line(self) -> None:
-        self._ring = self._mailbox.expect(self.id)
+    def _stand_in_line(self, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        self._ring = self._mailbox.expect(self.id, seconds)
         if self._ring is not None:
             # The next attempt stands us there; it must not wait for a ring that cannot come yet.
             self._ring.ring()
 
-    def _wait(self, outcome: quorum.Outcome, left: float | None) -> None:
+    def _wait(self, outcome: quorum.Outcome, left: float) -> None:
         """Wait for a ring, for the holder's ttl to end, or until it is time to show up again."""
         if outcome.contested:
             pause = YIELD
@@ -289,7 +293,7 @@ class Acquisition:
             pause = min(REFRESH, outcome.pause + AFTER)
         else:
             pause = REFRESH
-        if left is not None and not outcome.contested:
+        if not outcome.contested:
             pause = min(pause, left)
         if self._ring is None:
             clock.sleep(pause)

@@ -85,6 +85,7 @@ class Holding:
     Attributes:
         released: Its holder has let go of it.
         inherited: It belongs to the process that this one was forked from.
+        guard: What has it let go when nobody can do so any more; see the keeper.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Holding:
         self.released = False
         self._runs = list(runs)
         self.inherited = False
+        self.guard: object = None
         self._failure = ""
 
     def lost(self) -> bool:
@@ -142,7 +144,8 @@ class Holding:
 
     def renewal(self, address: int, *, put_back: bool = False) -> Call:
         """What asks *address* to lengthen it."""
-        left = min(self.terms.ttl, self.ends - clock.monotonic())
+        # Up to the end of its max_hold it has to stand.
+        left = min(self.terms.ttl, quorum.ttl_for(self.ends - clock.monotonic()))
         arguments: list[str | int] = [
             self.id,
             self.value,

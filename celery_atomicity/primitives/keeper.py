@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING
 
-from celery_atomicity import clock, events
+from celery_atomicity import clock, events, threads
 from celery_atomicity.errors import NotConfigured, Unavailable
 from celery_atomicity.primitives import estate, quorum
 from celery_atomicity.primitives.lease import Lease, held
@@ -45,7 +47,9 @@ class Keeper:
             holding.inherited = True
         self._holdings, self._leaving = {}, {}
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._alarm = threads.Waiting()
+        self._renewed = threads.Changes()
+        self._unheld: deque[_Guard] = deque()
         self._keeping: object = None
         self._idle = 0
         self._wakes_at = 0.0
@@ -64,8 +68,17 @@ class Keeper:
             if self._keeping is None:
                 self._start()
             elif holding.due < self._wakes_at:
-                self._changed.notify_all()
+                self._alarm.wake()
         return Lease(self, holding)
+
+    def guard(self, holding: Holding, owner: object) -> None:
+        """
+        Let *holding* go once *owner* is no more, if nobody has done so by then.
+
+        For an owner that lets go when it is left: an exception from outside may strike before the
+        first line of that, and then nobody can any more.
+        """
+        holding.guard = _Guard.of(holding, owner, self._unheld.append)
 
     def release(self, holding: Holding) -> None:
         """Stop renewing *holding*, and let its keys go; nothing, if our parent process has it."""
@@ -74,14 +87,14 @@ class Keeper:
         with self._lock:
             if holding.released:
                 return
-            holding.released = True
+            # Until it is done, *abandon* may take it up where an exception from outside struck.
             self._leaving[holding.id] = holding
+            holding.released = True
             mine = self._holdings.pop(holding.id, None) is not None
-            # A renewal that is under way must not arrive after the release.
-            if holding.id in self._renewing:
-                self._changed.wait_for(
-                    lambda: holding.id not in self._renewing, self._clients.settings.timeout
-                )
+        # A renewal that is under way must not arrive after the release.
+        self._renewed.wait_for(
+            lambda: holding.id not in self._renewing, self._clients.settings.timeout
+        )
         stood = not holding.lost()
         freed = self._let_go(holding)
         if mine and not stood:
@@ -93,15 +106,17 @@ class Keeper:
     def abandon(self, lease_id: str) -> None:
         """Let go what is kept under *lease_id*, or was about to be let go; usually nothing."""
         holding = self._holdings.get(lease_id)
-        if holding is not None:
+        if holding is not None and not holding.released:
             self.release(holding)
         leaving = self._leaving.get(lease_id)
         if leaving is not None:  # an exception from outside struck while it was let go
+            self._holdings.pop(lease_id, None)
             self._let_go(leaving)
 
     def _let_go(self, holding: Holding) -> bool:
         freed = let_go(self._clients, holding.release())
         estate.strike(holding.id)
+        holding.guard = None
         self._leaving.pop(holding.id, None)
         return freed
 
@@ -110,9 +125,7 @@ class Keeper:
     def _start(self) -> None:
         self._keeping = token = object()
         try:
-            threading.Thread(
-                target=self._run, args=(token,), name="atomicity-keeper", daemon=True
-            ).start()
+            threads.start("atomicity-keeper", self._run, token)
         except BaseException:
             # There are too many; or we were torn away from one that runs, and ends of itself.
             self._keeping = None
@@ -121,29 +134,33 @@ class Keeper:
     def _run(self, token: object) -> None:
         try:
             while self._keeping is token:
-                batch = self._due()
+                while self._unheld:
+                    self.abandon(self._unheld.popleft().holding.id)
+                batch, pause = self._due()
                 if batch:
                     self._renew_in_peace(batch)
+                else:
+                    self._alarm.wait(pause)
         finally:
             if self._keeping is token:
                 self._keeping = None
 
-    def _due(self) -> list[Holding]:
-        """What is to be renewed now; none yet after a wait in which that may have changed."""
+    def _due(self) -> tuple[list[Holding], float]:
+        """What is to be renewed now; if nothing, seconds until something may be."""
         with self._lock:
             now = clock.monotonic()
             due = min((one.due for one in self._holdings.values()), default=None)
             self._idle = self._idle + 1 if due is None else 0
-            self._wakes_at = now + LOOK_AROUND if due is None else due
-            if due is None or due > now:
+            if due is None:
                 # Somebody may hold nothing for days; then sleep until the next lease.
-                asleep = self._idle > ROUNDS
-                self._wakes_at = float("inf") if asleep else self._wakes_at
-                self._changed.wait(None if asleep else self._wakes_at - now)
-                return []
+                self._wakes_at = now + LOOK_AROUND if self._idle <= ROUNDS else math.inf
+                return [], self._wakes_at - now
+            self._wakes_at = due
+            if due > now:
+                return [], due - now
             batch = [one for one in self._holdings.values() if one.goes_along(now)]
-            self._renewing = frozenset(one.id for one in batch)
-            return batch
+            self._renewing = frozenset([one.id for one in batch])
+            return batch, 0.0
 
     def _renew_in_peace(self, batch: list[Holding]) -> None:
         """Renew *batch*, while none of it is released."""
@@ -155,9 +172,8 @@ class Keeper:
             for one in batch:
                 one.postpone(clock.monotonic())
         finally:
-            with self._lock:
-                self._renewing = frozenset()
-                self._changed.notify_all()
+            self._renewing = frozenset()
+            self._renewed.tell()
         for one in batch:
             if one.released:
                 # Its release may have given up waiting for us, and come first.
@@ -221,10 +237,8 @@ class Keeper:
         # In threads of their own: these may take their time, or end the thread, and a log may be
         # locked for good (by a time limit that struck in the middle of it); the others are renewed.
         if one.terms.on_lost is not None:
-            threading.Thread(
-                target=_call, args=(one.terms.on_lost, Lease(self, one)), daemon=True
-            ).start()
-        threading.Thread(target=self._say_lost, args=(one,), daemon=True).start()
+            threads.start("atomicity-on-lost", _call, one.terms.on_lost, Lease(self, one))
+        threads.start("atomicity-lost", self._say_lost, one)
 
     @staticmethod
     def _say_lost(one: Holding) -> None:
@@ -235,6 +249,24 @@ class Keeper:
             holder=one.terms.holder,
             reason=one.reason,
         )
+
+
+class _Guard(weakref.ref[object]):
+    """
+    Tells when the owner of a lease is no more.
+
+    Wherever that is noticed, also in the middle of what holds our locks, it is told in one step.
+    """
+
+    __slots__ = ("holding",)
+
+    holding: Holding
+
+    @classmethod
+    def of(cls, holding: Holding, owner: object, tell: Callable[[_Guard], None]) -> _Guard:
+        guard = cls(owner, tell)
+        guard.holding = holding
+        return guard
 
 
 def _call(on_lost: Callable[[Lease], None], lease: Lease) -> None:

@@ -26,9 +26,11 @@ class Lease:
     Thread-safe. In a child that was forked while it was held it counts as lost: the parent has it.
     """
 
-    def __init__(self, keeper: Keeper, holding: Holding) -> None:
+    def __init__(self, keeper: Keeper, holding: Holding, owner: object = None) -> None:
         self._keeper = keeper
         self._holding = holding
+        # What lets it go has to live as long as anybody believes in it; see *guard*.
+        self._owner = owner
 
     @property
     def id(self) -> str:
@@ -89,6 +91,19 @@ class Lease:
             reason=reason,
         )
 
+    @property
+    def released(self) -> bool:
+        """Whether it was let go."""
+        return self._holding.released
+
+    def guard(self, owner: object) -> None:
+        """Have it let go once *owner* is no more, if nobody has done so by then."""
+        self._keeper.guard(self._holding, owner)
+
+    def kept_by(self, owner: object) -> Lease:
+        """The same lease, for somebody to hold in whose hands *owner* stays alive."""
+        return Lease(self._keeper, self._holding, owner)
+
     def release(self) -> None:
         """
         Let the keys go. Later calls do nothing.
@@ -99,7 +114,7 @@ class Lease:
         self._keeper.release(self._holding)
 
     def __repr__(self) -> str:
-        state = "released" if self._holding.released else "lost" if self.lost else "held"
+        state = "released" if self.released else "lost" if self.lost else "held"
         return f"<Lease of {shown(self.keys)}, fence {self.fence}, {state}>"
 
 

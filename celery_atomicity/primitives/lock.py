@@ -123,6 +123,8 @@ class Lock:
         """
         terms = self._terms
         for lease in held.get():
+            if lease.released:  # an exception from outside struck before it was taken off the list
+                continue
             twice = set(lease.keys) & set(terms.keys) if lease.group == terms.group else ()
             if twice:
                 raise AlreadyHeld(
@@ -152,12 +154,13 @@ class Lock:
     def __enter__(self) -> Lease:
         try:
             lease = self.acquire()
+            lease.guard(self)
             self._lease = lease
             held.set((*held.get(), lease))
+            return lease.kept_by(self)
         except BaseException:
             self.abandon()
             raise
-        return lease
 
     def __exit__(
         self,
@@ -165,12 +168,16 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease, self._lease = self._lease, None
-        if lease is None:
-            return
-        held.set(tuple([one for one in held.get() if one is not lease]))
-        lost = lease.error() if lease.lost else None
-        lease.release()
+        try:
+            lease, self._lease = self._lease, None
+            if lease is None:
+                return
+            held.set(tuple([one for one in held.get() if one is not lease]))
+            lost = lease.error() if lease.lost else None
+            lease.release()
+        except BaseException:
+            self.abandon()
+            raise
         told = isinstance(error, LeaseLost) or not isinstance(error, Exception | None)
         if lost is not None and not told:
             raise lost from error

@@ -77,6 +77,11 @@ def lasts(ttl: float) -> float:
     return ttl - ttl * DRIFT - SLACK
 
 
+def ttl_for(seconds: float) -> float:
+    """The ttl of which a holder may believe in for *seconds*: the other way round of *lasts*."""
+    return (seconds + SLACK) / (1 - DRIFT)
+
+
 def is_enough(verdicts: Sequence[Verdict | None], missing: int) -> bool:
     """
     Whether the grants cannot become a majority any more, or are one.

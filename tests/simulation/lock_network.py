@@ -359,7 +359,7 @@ class Mailbox:
     def listens(self):
         return self.subscribed
 
-    def expect(self, ticket):
+    def expect(self, ticket, _seconds):
         if not self.subscribed:
             return None
         bell = self.waiting[ticket] = Bell()

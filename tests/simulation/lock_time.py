@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from types import SimpleNamespace
 from unittest import mock
@@ -15,28 +16,19 @@ EPOCH = 1_700_000_000.0
 
 
 class _Threads:
-    """As much of *threading* as the keeper needs, in virtual time."""
+    """As much of *celery_atomicity.threads* as the keeper needs, in virtual time."""
 
     def __init__(self, world):
         self.world = world
 
-    def Lock(self):
-        return _Lock(self.world)
+    def start(self, _name, function, *arguments):
+        self.world.spawn(self.world.current().process, function, *arguments)
 
-    def Condition(self, lock):
-        return _Condition(self.world, lock)
+    def Waiting(self):
+        return _Waiting(self.world)
 
-    def Thread(self, target, args=(), name="", daemon=None):
-        world, process = self.world, self.world.current().process
-
-        class Thread:
-            def start(self):
-                self.task = world.spawn(process, target, *args)
-
-            def is_alive(self):
-                return not self.task.greenlet.dead
-
-        return Thread()
+    def Changes(self):
+        return _Changes(self.world)
 
 
 class _Lock:
@@ -56,28 +48,37 @@ class _Lock:
             self.world.wake(task)
 
 
-class _Condition:
-    def __init__(self, world, lock):
-        self.world, self.lock, self.queue = world, lock, []
+class _Waiting:
+    def __init__(self, world):
+        self.world, self.woken, self.waiter = world, False, None
 
-    def wait(self, seconds=None):
-        self.queue.append(self.world.current())
-        self.lock.__exit__()
-        try:
-            self.world.block(seconds)
-        finally:
-            self.lock.__enter__()
+    def wait(self, seconds):
+        if not self.woken:
+            self.waiter = self.world.current()
+            self.world.block(None if math.isinf(seconds) else seconds)
+        self.waiter, self.woken = None, False
+
+    def wake(self):
+        self.woken = True
+        if self.waiter is not None:
+            self.world.wake(self.waiter)
+
+
+class _Changes:
+    def __init__(self, world):
+        self.world, self.queue = world, []
+
+    def tell(self):
+        queue, self.queue = self.queue, []
+        for task in queue:
+            self.world.wake(task)
 
     def wait_for(self, predicate, seconds):
         deadline = self.world.now + seconds
         while not predicate() and self.world.now < deadline:
-            self.wait(deadline - self.world.now)
+            self.queue.append(self.world.current())
+            self.world.block(deadline - self.world.now)
         return predicate()
-
-    def notify_all(self):
-        queue, self.queue = self.queue, []
-        for task in queue:
-            self.world.wake(task)
 
 
 @contextlib.contextmanager
@@ -119,7 +120,8 @@ def played(world):
                 wall=lambda: EPOCH,
                 utc=lambda _: "then",
             ),
-            mock.patch.object(keeper, "threading", _Threads(world)),
+            mock.patch.object(keeper, "threading", SimpleNamespace(Lock=lambda: _Lock(world))),
+            mock.patch.object(keeper, "threads", _Threads(world)),
             mock.patch.object(keeper, "_every", set()),
             mock.patch.object(acquisition, "random", fakes),
             mock.patch.object(acquisition, "new_id", new_id),

@@ -35,6 +35,7 @@ from celery_atomicity.testing import Server, dies_with_us, wait_until
 
 GROUP = "soak"
 TTL = 1.0
+LONGER = 60.0
 NAMES = (("a",), ("a",), ("b",), ("a", "b"), ("b", "a"))
 
 
@@ -110,13 +111,15 @@ class Soak:
                 stderr=errors,
             )
 
-    def run(self, seconds):
+    def run(self, seconds, leases):
+        """Make trouble for *seconds*, and longer if so many *leases* were not given by then."""
         wait_until(
             lambda: len(list(self.directory.glob("log-*"))) == self.started, 60, "all have begun"
         )
         ends = clock.monotonic() + seconds
         pause = threading.Event()
-        while (now := clock.monotonic()) < ends:
+        while (now := clock.monotonic()) < ends or self.read()[0]["given"] < leases:
+            assert now < ends + LONGER, f"fewer than {leases} leases were given"
             self.trouble()
             for entry in [entry for entry in self.later if entry[0] <= now]:
                 self.later.remove(entry)
@@ -235,12 +238,12 @@ class Soak:
         return figures, complaints
 
 
-def soak(servers, processes, seconds, seed=None):
-    """Run it; what came of it, and what is wrong."""
+def soak(servers, processes, seconds, seed=None, leases=0):
+    """Run it, until *leases* were given; what came of it, and what is wrong."""
     seed = random.randrange(10**6) if seed is None else seed
     it = Soak(servers, processes, seed)
     try:
-        it.run(seconds)
+        it.run(seconds, leases)
         it.close()
         ended = clock.monotonic()
         figures, complaints = it.report()

@@ -10,7 +10,7 @@ ROOT = Path(celery_atomicity.__file__).parent
 
 # A module imports only from its own layer and those before it.
 LAYERS = ["base", "connection", "primitives", "atom", "integration"]
-BASE = {"errors", "clock", "keys", "address", "settings", "events"}
+BASE = {"errors", "clock", "keys", "address", "settings", "events", "threads"}
 
 MODULES = sorted(
     path for path in ROOT.rglob("*.py") if "testing" not in path.relative_to(ROOT).parts

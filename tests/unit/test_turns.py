@@ -7,7 +7,8 @@ from collections import deque
 import pytest
 
 from celery_atomicity import clock
-from celery_atomicity.connection.turns import TORN, Turns, Waiting
+from celery_atomicity.connection.turns import TORN, Turns
+from celery_atomicity.threads import Waiting
 
 LONG = 30.0
 

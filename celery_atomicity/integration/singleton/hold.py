@@ -71,6 +71,7 @@ class Hold:
         try:
             try:
                 self._lease = lease = self._lock.acquire()
+                lease.guard(self)
             except LockTimeout as error:
                 raise Taken(error, called_off=self._called_off) from error.__cause__
             held.set((*before, lease))
