@@ -30,16 +30,18 @@ def start(name: str, function: Callable[..., object], *arguments: object) -> Non
     """
     Run *function* in a thread, which never keeps the process from ending.
 
-    It runs or it does not: a thread of *threading*'s first waits to hear from its starter, which an
-    exception from outside may have torn away.
+    It runs or it does not: a thread of *threading* first waits to hear from its starter, which an
+    exception from outside may have torn away. So another thread starts it, which nobody knows of.
 
     Raises:
         RuntimeError: No thread can be started: there are too many, or the process ends.
     """
 
     def run() -> None:
-        threading.current_thread().name = name
-        function(*arguments)
+        try:
+            threading.Thread(target=function, args=arguments, name=name, daemon=True).start()
+        except RuntimeError:
+            function(*arguments)  # this one will do
 
     # Looked up now: gevent and eventlet put greenlets in its place.
     _thread.start_new_thread(run, ())

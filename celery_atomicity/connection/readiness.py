@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 # since it cannot make it yield.
 
 # Where somebody else waits for a descriptor, and may not be disturbed, it is looked at so often, in
-# seconds.
+# seconds; and so are those of several that are not waited for.
 GLANCE = 0.01
+GLANCES = 0.002
 
 
 def readable(descriptor: int, seconds: float) -> bool:
@@ -23,7 +24,7 @@ def readable(descriptor: int, seconds: float) -> bool:
     try:
         poll = select.poll()
     except AttributeError:
-        return bool(_selected([descriptor], [], seconds))
+        return _selected(descriptor, seconds)
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000 if seconds > 0 else 0))
 
@@ -33,7 +34,7 @@ def readable_of(descriptors: Collection[int], seconds: float) -> Collection[int]
     try:
         poll = select.poll()
     except AttributeError:
-        return _selected(descriptors, [], seconds)
+        return _selected_of(descriptors, seconds)
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return [descriptor for descriptor, _ in poll.poll(seconds * 1000 if seconds > 0 else 0)]
@@ -44,16 +45,37 @@ def writable(descriptor: int, seconds: float) -> bool:
     try:
         poll = select.poll()
     except AttributeError:
-        return bool(_selected([], [descriptor], seconds))
+        return _selected(descriptor, seconds, to_write=True)
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(seconds * 1000 if seconds > 0 else 0))
 
 
-def _selected(reads: Collection[int], writes: Collection[int], seconds: float) -> Collection[int]:
+def _selected(descriptor: int, seconds: float, *, to_write: bool = False) -> bool:
+    one = [descriptor]
     try:
-        found = select.select([*reads], [*writes], [], max(0.0, seconds))
+        found = select.select([] if to_write else one, one if to_write else [], [], max(0, seconds))
     except RuntimeError:
         # eventlet lets one greenlet wait for a descriptor. Whoever does is late or was torn away.
         clock.sleep(min(seconds, GLANCE))
-        return [*reads, *writes]
-    return [*found[0], *found[1]]
+        return True
+    except OSError as error:
+        if error.errno is None:  # somebody's, and not the system's
+            raise
+        return True  # it was closed meanwhile, as whoever reads will see
+    return any(found)
+
+
+def _selected_of(descriptors: Collection[int], seconds: float) -> Collection[int]:
+    """
+    Waits for one at a time and glances at the others.
+
+    Where eventlet refuses one of several, it goes on listening to those before it, for good.
+    """
+    until = clock.monotonic() + seconds
+    while True:
+        for descriptor in descriptors:
+            left = until - clock.monotonic()
+            if _selected(descriptor, min(left, GLANCES)):
+                return [descriptor]
+        if left <= 0:
+            return []

@@ -507,12 +507,12 @@ def test_holding_begins_when_it_is_handed_over(make_site, background):
     waiting = background(site.process().acquire, ttl=5.0, min_hold=1.0, max_hold=1.5)
     site.wait_for_line(1)
     threading.Event().wait(1.0)
-    before = commands(site.servers[0], "evalsha")
+    before = scripts(site.servers[0])
 
     lease.release()
     mine = waiting.result(10)
     began = now()
-    assert commands(site.servers[0], "evalsha") - before == 1  # it was handed over
+    assert scripts(site.servers[0]) - before == 1  # it was handed over
     mine.check()
     mine.release()
     site.process().acquire(ttl=5.0).release()
