@@ -120,11 +120,11 @@ class Acquisition:
                 if called_off is not None and called_off():
                     break
                 self._wait(outcome, left)
+            self._clean_up(granted=False)
         except BaseException:
             # A time limit or a revoke struck, at any instant: nothing may stay behind.
             self._clean_up(granted=False)
             raise
-        self._clean_up(granted=False)
         self._tell(events.lock_timed_out, began, unreachable=outcome.silent)
         raise self._timeout(outcome, clock.monotonic() - began)
 

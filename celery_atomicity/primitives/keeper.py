@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from celery_atomicity.connection import Call, Clients, Reply
     from celery_atomicity.primitives.holding import Holding
 
-# A keeper without leases looks around at this pace, in seconds, and sleeps for good after some
+# A keeper looks around at this pace, in seconds. Without leases it sleeps for good after some
 # rounds: waking it costs the next acquisition a thread switch.
 LOOK_AROUND = 1.0
 ROUNDS = 30
@@ -155,9 +155,10 @@ class Keeper:
                 # Somebody may hold nothing for days; then sleep until the next lease.
                 self._wakes_at = now + LOOK_AROUND if self._idle <= ROUNDS else math.inf
                 return [], self._wakes_at - now
-            self._wakes_at = due
+            # Sooner, if need be, since nobody wakes us for a lease whose owner is no more.
+            self._wakes_at = min(due, now + LOOK_AROUND)
             if due > now:
-                return [], due - now
+                return [], self._wakes_at - now
             batch = [one for one in self._holdings.values() if one.goes_along(now)]
             self._renewing = frozenset([one.id for one in batch])
             return batch, 0.0

@@ -122,9 +122,7 @@ class Lock:
             NotConfigured: There is no arbiter.
         """
         terms = self._terms
-        for lease in held.get():
-            if lease.released:  # an exception from outside struck before it was taken off the list
-                continue
+        for lease in _still_held():
             twice = set(lease.keys) & set(terms.keys) if lease.group == terms.group else ()
             if twice:
                 raise AlreadyHeld(
@@ -156,7 +154,7 @@ class Lock:
             lease = self.acquire()
             lease.guard(self)
             self._lease = lease
-            held.set((*held.get(), lease))
+            held.set((*_still_held(), lease))
             return lease.kept_by(self)
         except BaseException:
             self.abandon()
@@ -181,6 +179,11 @@ class Lock:
         told = isinstance(error, LeaseLost) or not isinstance(error, Exception | None)
         if lost is not None and not told:
             raise lost from error
+
+
+def _still_held() -> list[Lease]:
+    """What the running task or block holds; some may have been torn away and let go since."""
+    return [lease for lease in held.get() if not lease.released]
 
 
 @lru_cache(REMEMBERED)
