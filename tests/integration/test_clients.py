@@ -1,10 +1,15 @@
+import importlib.util
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from celery_atomicity import NotConfigured, Unavailable, clock
+from celery_atomicity import NotConfigured, Unavailable, clock, threads
 from celery_atomicity.connection import Clients, ErrorReply, Script
+from celery_atomicity.connection.exchange import HELLO
 from celery_atomicity.settings import Settings
 from celery_atomicity.testing import free_port, wait_until
 
@@ -224,3 +229,64 @@ def _all_answer(clients):
 
 def _connections(server):
     return server.cli("CLIENT", "LIST").count("name=atomicity-")
+
+
+def test_where_no_thread_can_be_started_it_is_an_outage(clients, server, monkeypatch):
+    it = clients(server.url)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threads, "start", refuse)
+        with pytest.raises(Unavailable, match="no thread could be started"):
+            meter(it)
+
+    wait_until(lambda: _answers(it), what="it is connected to later")
+
+
+def _answers(it):
+    try:
+        return meter(it) == [0]
+    except Unavailable:
+        return False
+
+
+def test_an_address_that_hangs_while_it_is_connected_to_is_waited_for_once(clients, servers, proxy):
+    # LOCK-10: looking a name up may take many seconds.
+    three = [servers() for _ in range(3)]
+    it = clients(*(server.url for server in three))
+    hangs = threading.Event()
+
+    def hang():
+        hangs.wait(30)
+        raise ConnectionError("no such name")
+
+    it._exchange.servers[2].connect = hang
+    ask_all(it)
+
+    began = clock.monotonic()
+    for _ in range(20):
+        assert majority(ask_all(it))
+    took = clock.monotonic() - began
+    hangs.set()
+
+    assert took < 20 * HELLO / 2
+
+
+@pytest.mark.parametrize("greenlets", ["gevent", "eventlet"])
+def test_greenlets_lock_on_several_addresses(servers, greenlets):
+    # eventlet refuses a second one that waits for the same socket, and does so in the middle
+    if importlib.util.find_spec(greenlets) is None:  # importing eventlet has every fork warn
+        pytest.skip(f"{greenlets} is not installed")
+    urls = [servers().url for _ in range(3)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "support.many_addresses", greenlets, *urls],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stdout.splitlines()[-1:] == ["[] 300"], done.stdout + done.stderr

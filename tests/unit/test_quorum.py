@@ -15,6 +15,7 @@ from celery_atomicity.primitives.quorum import (
     lasts,
     majority,
     renewal,
+    ttl_for,
 )
 
 ID = "0123456789abcdef" * 2
@@ -47,6 +48,11 @@ class TestMajority:
 @pytest.mark.parametrize("ttl", [0.1, 1.0, 10.0, 3600.0])
 def test_a_holder_gives_up_before_the_server_does(ttl):  # LOCK-06
     assert lasts(ttl) == pytest.approx(ttl - 0.01 * ttl - 0.002)
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.5, 30.0])
+def test_what_is_needed_for_so_long_is_asked_for_longer(seconds):  # LOCK-12
+    assert lasts(ttl_for(seconds)) == pytest.approx(seconds)
 
 
 class TestGranting:
