@@ -190,9 +190,7 @@ class Clients:
             if any(server.is_late(now) for server in exchange.servers):
                 decided = enough
         question = Question(sum(map(len, commands)), decided, exchange.timeout, enough)
-        exchange.send_each(question, commands)
-        question.look()
-        exchange.read_until_done(question)
+        exchange.ask_each(question, commands)
         return list(question.replies)
 
     def _ask_one(self, command: Command) -> Reply:

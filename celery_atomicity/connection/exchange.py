@@ -202,25 +202,37 @@ class Exchange:
 
         Connects first where that is needed.
         """
-        with self._lock:
-            connected = self._usable_link(server, question.sent) is not None
-            if connected:
-                self._put(server, question, commands, 0)
-        if not connected:
-            self.connect([server], 1)
-            question.begin()
+        try:
             with self._lock:
-                self._put(server, question, commands, 0)
-        self.read_until_done(question)
+                connected = self._usable_link(server, question.sent) is not None
+                if connected:
+                    self._put(server, question, commands, 0)
+            if not connected:
+                self.connect([server], 1)
+                question.begin()
+                with self._lock:
+                    self._put(server, question, commands, 0)
+            self._read_until_done(question)
+        finally:
+            question.close()
 
-    def send_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
-        """Write to each server its *commands*, after *connect*; one that is down fails."""
+    def ask_each(self, question: Question, commands: Sequence[Sequence[Command]]) -> None:
+        """
+        Ask each server its *commands* and wait until *question* is decided.
+
+        After *connect*; a server that is down fails.
+        """
         first = 0
-        with self._lock:
-            for server, its in zip(self.servers, commands, strict=True):
-                if its:
-                    self._put(server, question, its, first)
-                first += len(its)
+        try:
+            with self._lock:
+                for server, its in zip(self.servers, commands, strict=True):
+                    if its:
+                        self._put(server, question, its, first)
+                    first += len(its)
+            question.look()
+            self._read_until_done(question)
+        finally:
+            question.close()
 
     def _put(
         self, server: Server, question: Question, commands: Sequence[Command], first: int
@@ -253,7 +265,7 @@ class Exchange:
             self._tear(server, link, "interrupted while sending")
             raise
 
-    def read_until_done(self, question: Question) -> None:
+    def _read_until_done(self, question: Question) -> None:
         """Read, or wait for somebody who reads for us, until *question* is decided or overdue."""
         turns = self._turns
         try:

@@ -95,6 +95,15 @@ class Question(Waiting):
         if self.done:
             self.deadline = clock.monotonic() + self._timeout
 
+    def close(self) -> None:
+        """
+        Nobody waits for it any more: it is decided, or whoever asked was torn away.
+
+        Nothing more is done of it then where a server did not know the script: what undoes it may
+        have been asked since, and done.
+        """
+        self.done = True
+
     def expire(self, error: Exception) -> None:
         """Answer with *error* whatever is still missing; nobody waits for it any more."""
         for index, reply in enumerate(self.replies):

@@ -56,7 +56,9 @@ class Site:
         self.other.use("a")
 
     def renew(self):
-        """A process that is not connected yet, and has no keeper."""
+        """A process that is not connected yet, has no keeper, and servers without our scripts."""
+        for server in self.servers:
+            server.cli("SCRIPT", "FLUSH")
         self.process.close()
         self.process = Process(self.servers, self.group)
 

@@ -1,4 +1,8 @@
-"""Greenlets that lock on several addresses: ``python -m support.many_addresses POOL URL...``."""
+"""
+Greenlets that lock on several addresses, and are torn away from it.
+
+    python -m support.many_addresses POOL URL...
+"""
 
 import sys
 
@@ -7,11 +11,14 @@ if pool == "gevent":
     from gevent import monkey
 
     monkey.patch_all()
+    from gevent import Timeout
 else:
     import eventlet
 
     eventlet.monkey_patch()
+    from eventlet import Timeout
 
+import random  # noqa: E402
 import threading  # noqa: E402
 
 from celery_atomicity.connection import Clients  # noqa: E402
@@ -26,19 +33,28 @@ troubles, held, inside = [], [], set()
 
 
 def use(number):
+    dice = random.Random(number)
     try:
         for turn in range(15):
             key = f"key {(number + turn) % 7}"
-            with locks.lock(key, ttl=5.0, wait=20.0) as lease:
-                if key in inside:
-                    troubles.append(f"{key} is held twice")
-                inside.add(key)
-                clients.command("PING")  # others run meanwhile
-                lease.check()
-                inside.discard(key)
+            with Timeout(dice.uniform(0, 0.02), exception=False):  # as a soft time limit
+                lock(key)
+            lock(key)
             held.append(key)
     except Exception as error:  # noqa: BLE001 - it is what is looked for
         troubles.append(repr(error))
+
+
+def lock(key):
+    with locks.lock(key, ttl=5.0, wait=20.0) as lease:
+        if key in inside:
+            troubles.append(f"{key} is held twice")
+        inside.add(key)
+        try:
+            clients.command("PING")  # others run meanwhile
+            lease.check()
+        finally:
+            inside.discard(key)
 
 
 threads = [threading.Thread(target=use, args=(number,)) for number in range(20)]
