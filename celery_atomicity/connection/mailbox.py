@@ -149,10 +149,12 @@ class Mailbox:
             descriptor = link.socket.fileno()
             if left <= 0 or descriptor < 0:
                 return
+            # Whoever is torn away from this has read nothing, and nothing is lost.
+            if not readable(descriptor, left):
+                continue
             try:
-                if readable(descriptor, left):
-                    for message in link.heard():
-                        self._take(message, link.run)
+                for message in link.heard():
+                    self._take(message, link.run)
             except (Broken, Nonsense) as error:
                 self._drop(link, str(error))
             except BaseException:

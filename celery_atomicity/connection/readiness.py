@@ -72,10 +72,13 @@ def _selected_of(descriptors: Collection[int], seconds: float) -> Collection[int
     Where eventlet refuses one of several, it goes on listening to those before it, for good.
     """
     until = clock.monotonic() + seconds
-    while True:
+    ready: list[int] = []
+    while not ready:
         for descriptor in descriptors:
             left = until - clock.monotonic()
-            if _selected(descriptor, min(left, GLANCES)):
-                return [descriptor]
+            # All of them are looked at, or the first would keep us from the others.
+            if _selected(descriptor, 0.0 if ready else min(left, GLANCES)):
+                ready.append(descriptor)
         if left <= 0:
-            return []
+            break
+    return ready

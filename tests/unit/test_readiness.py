@@ -19,7 +19,7 @@ def test_what_another_greenlet_waits_for_is_looked_at(monkeypatch):
     assert list(readiness.readable_of([3, 4], 5.0)) == [3, 4]
 
     # It is not for the processor to wait in circles.
-    assert naps == [readiness.GLANCE, 0.001, readiness.GLANCE]
+    assert naps == [readiness.GLANCE, 0.001, readiness.GLANCES, 0.0]
 
 
 def test_without_poll(monkeypatch):
