@@ -12,7 +12,6 @@ torn away is replaced when its question is overdue, and a socket in mid-command 
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -97,12 +96,13 @@ class Exchange:
     def _await(
         self, servers: Sequence[Server], seconds: float, is_enough: Callable[[], bool]
     ) -> None:
-        """Wait for *servers* that began to connect less than *seconds* ago."""
-        now = clock.monotonic()
-        age = min((server.connecting_for(now) for server in servers), default=math.inf)
-        self._changed.wait_for(
-            lambda: is_enough() or not any(server.connecting for server in servers), seconds - age
-        )
+        """Wait for those of *servers* that began to connect less than *seconds* ago."""
+
+        def left() -> float:
+            now = clock.monotonic()
+            return max((seconds - server.connecting_for(now) for server in servers), default=0.0)
+
+        self._changed.wait_for(lambda: is_enough() or left() <= 0, left())
 
     def _connect_aside(self, server: Server, now: float) -> None:
         server.begin_to_connect(now)

@@ -55,9 +55,10 @@ def _selected(descriptor: int, seconds: float, *, to_write: bool = False) -> boo
     try:
         found = select.select([] if to_write else one, one if to_write else [], [], max(0, seconds))
     except RuntimeError:
-        # eventlet lets one greenlet wait for a descriptor. Whoever does is late or was torn away.
+        # eventlet lets one greenlet wait for a descriptor. Whoever does is late or was torn away;
+        # or it is only looked at, and he sees what there is.
         clock.sleep(min(seconds, GLANCE))
-        return True
+        return seconds > 0
     except OSError as error:
         if error.errno is None:  # somebody's, and not the system's
             raise

@@ -34,10 +34,11 @@ def test_what_another_greenlet_waits_for_is_looked_at(monkeypatch):
 
     assert readiness.readable(3, 5.0)
     assert readiness.writable(3, 0.001)
-    assert list(readiness.readable_of([3, 4], 5.0)) == [3, 4]
+    assert list(readiness.readable_of([3, 4], 5.0)) == [3]
+    assert not readiness.readable(3, 0)  # and it is not taken for the end of a connection
 
     # It is not for the processor to wait in circles.
-    assert naps == [readiness.GLANCE, 0.001, readiness.GLANCES, 0.0]
+    assert naps == [readiness.GLANCE, 0.001, readiness.GLANCES, 0.0, 0]
 
 
 def test_without_poll(monkeypatch):
