@@ -818,8 +818,12 @@ def test_a_keeper_that_was_ended_is_followed_by_another(site):
     process = site.process()
     others = set(threading.enumerate())
     process.acquire("a", ttl=1.0).release()
-    mine = set(threading.enumerate()) - others
-    [keeper] = [one for one in mine if one.name == "atomicity-keeper"]
+
+    def started():
+        mine = set(threading.enumerate()) - others
+        return [one for one in mine if one.name == "atomicity-keeper" and one.is_alive()]
+
+    [keeper] = wait_until(started, what="it runs")
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(keeper.ident), ctypes.py_object(SystemExit)
     )

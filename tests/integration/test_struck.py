@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 from support.strike import Strike, Struck
 
-from celery_atomicity import LockTimeout, clock, keys
+from celery_atomicity import LockTimeout, clock, events, keys
 from celery_atomicity.connection import Clients, Script
 from celery_atomicity.primitives import keeper
 from celery_atomicity.primitives.keeper import Keeper
@@ -92,6 +92,9 @@ class Site:
 @pytest.fixture(params=[1, 3])
 def site(request, servers, group, monkeypatch):
     monkeypatch.setattr(keeper, "LOOK_AROUND", 0.05)
+    # Whoever listens may be struck as well, and that is all that comes of it.
+    for event in events.EVENTS.values():
+        monkeypatch.setattr(event, "listeners", ())
     made = Site([servers() for _ in range(request.param)], group)
     yield made
     made.close()
