@@ -92,9 +92,10 @@ class Keeper:
             holding.released = True
             mine = self._holdings.pop(holding.id, None) is not None
         # A renewal that is under way must not arrive after the release.
-        self._renewed.wait_for(
-            lambda: holding.id not in self._renewing, self._clients.settings.timeout
-        )
+        if holding.id in self._renewing:
+            self._renewed.wait_for(
+                lambda: holding.id not in self._renewing, self._clients.settings.timeout
+            )
         stood = not holding.lost()
         freed = self._let_go(holding)
         if mine and not stood:
