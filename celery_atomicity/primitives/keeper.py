@@ -136,7 +136,7 @@ class Keeper:
         try:
             while self._keeping is token:
                 while self._unheld:
-                    self.abandon(self._unheld.popleft().holding.id)
+                    self._let_go_in_peace(self._unheld.popleft().holding)
                 batch, pause = self._due()
                 if batch:
                     self._renew_in_peace(batch)
@@ -163,6 +163,13 @@ class Keeper:
             batch = [one for one in self._holdings.values() if one.goes_along(now)]
             self._renewing = frozenset([one.id for one in batch])
             return batch, 0.0
+
+    def _let_go_in_peace(self, holding: Holding) -> None:
+        """Let go what its owner cannot any more, whatever comes of it for the others."""
+        try:
+            self.abandon(holding.id)
+        except Exception as error:  # noqa: BLE001 - which is not known
+            events.renewing_broke.tell(error=error)
 
     def _renew_in_peace(self, batch: list[Holding]) -> None:
         """Renew *batch*, while none of it is released."""

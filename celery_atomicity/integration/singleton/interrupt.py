@@ -20,7 +20,6 @@ import ctypes
 import signal
 import sys
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ _WAKER = getattr(signal, "SIGURG", None)
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in_thread.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
+# Takes back what was sent. Made beforehand: making it is a call, at which that might arrive.
+_NONE = ctypes.py_object()
 
 # After so many calls at the latest an exception has arrived that a thread sends to itself; usually
 # with the first.
@@ -108,10 +109,16 @@ def _ways_into_this_thread(
         # One of our own takes the place of what was sent, and arrives here. Were there none in its
         # place, Python would look for one at each call, for good (before 3.13): it gets slow, and
         # with a profiler it hangs.
-        with suppress(_Recalled):
+        try:
             _raise_in_thread(thread, _Recalled)
             for _ in range(SOON):
                 _nothing()
+        except _Recalled:
+            pass
+        except BaseException:
+            # A signal's came first, and ours must not arrive anywhere else.
+            _raise_in_thread(thread, _NONE)
+            raise
 
     return send, recall
 
