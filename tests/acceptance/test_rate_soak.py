@@ -9,7 +9,17 @@ from chaos.checker.rates import worst_excess
 from redis import Redis
 from support import rate_tasks
 from support.rate_checks import at, attained, calls
-from support.rate_tasks import STARTS, fast, furious, late, minutely, slow, unrelated
+from support.rate_tasks import (
+    STARTS,
+    fast,
+    furious,
+    late,
+    minutely,
+    slow,
+    swift,
+    unlimited,
+    unrelated,
+)
 from support.shared import cluster
 
 from celery_atomicity import clock
@@ -136,6 +146,30 @@ def test_what_waits_neither_fills_a_worker_nor_holds_up_others(celery_setup, sta
     print(f"another task takes {other * 1000:.0f} ms there and back beside {count:,} that wait")
     assert each < 24 * 1024
     assert other < 0.5
+
+
+class TestSixHundredASecond:
+    """What a small machine can show of a high rate: nothing is given back, it is waited for."""
+
+    @pytest.fixture(params=[1, 2])
+    def workers(self, request):
+        return [{"pool": "prefork", "concurrency": 8 // request.param}] * request.param
+
+    def test_they_all_run_at_that_rate_or_as_fast_as_others(self, celery_setup, starts, arbiter):
+        # RATE-01, RATE-02
+        count, rate, burst = 9_000, 600, 20
+        send(celery_setup, unlimited, count)
+        until(arbiter, count, 120)
+        plain = attained(at(starts(unlimited))[rate:], 1)
+        send(celery_setup, swift, count)
+        until(arbiter, 2 * count, 120)
+
+        entries = starts(swift)
+        reached = attained(at(entries)[rate:], 1)
+        print(f"{reached:.0f}/s of {rate}/s; the same tasks without a limit reach {plain:.0f}/s")
+        assert Counter(entry["number"] for entry in entries) == Counter(range(count))
+        assert worst_excess(at(entries), rate, burst) <= 0
+        assert reached >= 0.95 * rate or reached >= 0.8 * plain
 
 
 class TestCapped:

@@ -75,6 +75,17 @@ def waiting(self):
     note(self)
 
 
+@shared_task(bind=True, ignore_result=True)
+def unlimited(self, number):
+    note(self, number=number)
+
+
+@shared_task(bind=True, ignore_result=True)
+@rate_limited("600/s", burst=20, scope="swift", on_limit="wait")
+def swift(self, number):
+    note(self, number=number)
+
+
 @shared_task(bind=True)
 @rate_limited("1/m", key="{queue}", scope="patient", on_limit="wait")
 def patient(self, queue):
